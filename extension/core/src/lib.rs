@@ -1,0 +1,12 @@
+//! Leasekeeper's lock protocol as a pure state machine: data in, data out, no clock, no I/O, no dependencies.
+//!
+//! Feed `Core::handle` one [`Input`] at a time with the clocks' readings, take `Core::poll` until it is empty, and call
+//! again no later than `Core::next_wakeup` says. Everything random or timed comes in as a parameter, so the same inputs
+//! give the same outputs.
+
+mod io;
+
+pub use io::{
+    Acquire, Answer, Entropy, Input, LeaseId, LostReason, Micros, Now, Op, Output, Refusal, Refused, RequestNo, Row,
+    Seen, StoreRequest, Symbol,
+};

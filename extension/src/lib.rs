@@ -1,0 +1,6 @@
+//! The Leasekeeper extension: socket server, driver of the lock core, store adapters and Lambda lifecycle.
+
+pub mod driver;
+pub mod outbox;
+pub mod settings;
+pub mod store;
