@@ -1,0 +1,86 @@
+# Everything that is built, checked and shown, by name: `make help`.
+# What is downloaded goes to .tools/, what is built to target/; nothing else is touched.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+MAKEFLAGS += --no-print-directory
+
+VENV := scripts/python-venv
+SHELL_SCRIPTS := .ci/run $(shell grep -lsE '^\#!.*\b(ba)?sh' scripts/*)
+# One feature set and one profile for every build, so that nothing is compiled twice.
+EVERYTHING := --workspace --all-targets --locked
+
+.PHONY: help
+help: ## Show this list
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
+
+.PHONY: test
+test: fmt-check clippy build unit doctest vectors lint layer-check ## Every check (cold: under 30 minutes, warm: under 5)
+	@echo '== all checks passed'
+
+.PHONY: demo
+demo: tools ## Handlers taking turns on one lock, through real processes
+	@cargo build -q --workspace --bins --locked
+	@cargo run -q --locked -p leasekeeper-tests --bin demo
+
+.PHONY: build
+build: ## Compile everything, tests included
+	@echo '== build'
+	cargo build $(EVERYTHING)
+
+.PHONY: fmt
+fmt: ## Format the Rust sources
+	cargo fmt --all
+
+.PHONY: fmt-check
+fmt-check:
+	@echo '== format'
+	cargo fmt --all --check
+
+.PHONY: clippy
+clippy:
+	@echo '== clippy'
+	cargo clippy $(EVERYTHING) -- -D warnings
+
+.PHONY: unit
+unit: tools build
+	@echo '== tests'
+	if command -v cargo-nextest >/dev/null; then cargo nextest run --workspace --locked; else cargo test --workspace --all-targets --locked; fi
+
+.PHONY: doctest
+doctest:
+	@echo '== documentation examples'
+	cargo test --doc --workspace --locked
+
+.PHONY: vectors
+vectors: tools ## The shared test vectors, read by Python and by Node
+	@echo '== vectors in Python and in Node'
+	python3 tests/vectors/run.py
+	node tests/vectors/run.mjs
+
+.PHONY: lint
+lint: ## Template and shell scripts
+	@echo '== cfn-lint, shellcheck'
+	$(VENV) lint scripts/requirements-lint.txt >/dev/null
+	.tools/lint/bin/cfn-lint template.yaml
+	.tools/lint/bin/shellcheck $(SHELL_SCRIPTS)
+
+.PHONY: layer-check
+layer-check: build
+	@echo '== layer, staged from the debug build'
+	scripts/build-layer --check target/debug/leasekeeper
+
+.PHONY: layer
+layer: ## The layer as it is shipped: release build against glibc 2.26, zipped (several minutes)
+	scripts/build-layer
+
+.PHONY: tools
+tools: ## Download what the tests need into .tools/
+	@for tool in python3 node cargo; do command -v $$tool >/dev/null || { echo "make: $$tool is needed and not on PATH" >&2; exit 1; }; done
+	@for script in $(wildcard scripts/fetch-rie scripts/pydynox-venv scripts/awslambdaric-venv); do $$script >/dev/null; done
+
+.PHONY: clean-tools
+clean-tools: ## Remove .tools/
+	rm -rf .tools
