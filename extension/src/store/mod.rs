@@ -1,5 +1,13 @@
 //! The store port: one request, one answer, never re-sent.
 
+pub mod dynamodb;
+pub mod memory;
+mod row;
+
+pub use dynamodb::DynamoStore;
+pub use memory::MemoryStore;
+pub use row::Item;
+
 use leasekeeper_core::{Answer, Op};
 use std::future::Future;
 use std::sync::Arc;
@@ -41,10 +49,32 @@ pub struct Response {
     pub answer: Answer<Text>,
     /// What the row that was seen says of its holder.
     pub note: Option<Note>,
-    /// Read units that the reply reported.
+    /// Read units that the reply reported; the store's errors report none, though a failed condition is billed.
     pub read_units: f64,
     /// Write units that the reply reported.
     pub write_units: f64,
+}
+
+impl Response {
+    /// An answer that reports no capacity: DynamoDB's errors never do.
+    fn free(answer: Answer<Text>) -> Self {
+        Self { answer, note: None, read_units: 0.0, write_units: 0.0 }
+    }
+
+    /// What a read found.
+    fn found(item: Option<&Item>, read_units: f64) -> Self {
+        Self { answer: Answer::Found(row::seen(item)), note: item.map(row::note), read_units, write_units: 0.0 }
+    }
+
+    /// A condition that did not hold, with the item that was there.
+    fn failed(item: Option<&Item>) -> Self {
+        Self { note: item.map(row::note), ..Self::free(Answer::Failed(row::seen(item))) }
+    }
+
+    /// A committed write.
+    fn done(write_units: f64) -> Self {
+        Self { write_units, ..Self::free(Answer::Done) }
+    }
 }
 
 /// A place where rows live. Adapters keep to the conditions word by word and never send a request twice.

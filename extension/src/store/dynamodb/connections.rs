@@ -1,0 +1,99 @@
+//! The SDK's HTTP client: a pool that can be dropped, and what became of one request in it.
+
+use aws_smithy_http_client::{Builder, tls};
+use aws_smithy_runtime_api::client::connection::CaptureSmithyConnection;
+use aws_smithy_runtime_api::client::http::{
+    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector,
+};
+use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::task::Poll;
+use std::time::Duration;
+
+/// Shorter than what the service keeps an idle connection for; a held lease uses one far more often.
+const IDLE: Duration = Duration::from_secs(30);
+/// More than one burst of waiters needs; the process has 1,024 descriptors in all.
+const MAX_IDLE: usize = 16;
+
+/// One pool of connections, replaced as a whole when they may be dead.
+#[derive(Clone, Debug)]
+pub(super) struct Connections {
+    pool: Arc<RwLock<SharedHttpClient>>,
+}
+
+impl Connections {
+    /// Cheap: certificates are read when the first connector is made.
+    pub(super) fn new() -> Self {
+        Self { pool: Arc::new(RwLock::new(pool())) }
+    }
+
+    /// Requests under way end on the connections that they have; all later ones make their own.
+    pub(super) fn drop_all(&self) {
+        *self.pool.write().unwrap_or_else(PoisonError::into_inner) = pool();
+    }
+}
+
+fn pool() -> SharedHttpClient {
+    Builder::new()
+        .pool_idle_timeout(IDLE)
+        .pool_max_idle_per_host(MAX_IDLE)
+        .tls_provider(tls::Provider::Rustls(tls::rustls_provider::CryptoMode::Ring))
+        .build_https()
+}
+
+impl HttpClient for Connections {
+    fn http_connector(&self, settings: &HttpConnectorSettings, components: &RuntimeComponents) -> SharedHttpConnector {
+        let pool = self.pool.read().unwrap_or_else(PoisonError::into_inner).clone();
+        SharedHttpConnector::new(Watched { connector: pool.http_connector(settings, components) })
+    }
+}
+
+/// What became of one request below the SDK. Travels with it as an extension.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Attempt {
+    /// The pool had an open connection for it.
+    pooled: Arc<AtomicBool>,
+    /// Knows the connection from the moment the request is handed to it.
+    connection: CaptureSmithyConnection,
+}
+
+impl Attempt {
+    /// Did it find an open connection, so that none has to be made?
+    pub(super) fn pooled(&self) -> bool {
+        self.pooled.load(Ordering::Relaxed)
+    }
+
+    /// Was it handed to a connection? If not, the store can never have seen it, nor will it after its future is dropped.
+    pub(super) fn sent(&self) -> bool {
+        self.connection.get().is_some()
+    }
+}
+
+/// Tells an [`Attempt`] how its request fares. Requests without one, such as those for credentials, pass as they are.
+#[derive(Debug)]
+struct Watched {
+    connector: SharedHttpConnector,
+}
+
+impl HttpConnector for Watched {
+    fn call(&self, mut request: HttpRequest) -> HttpConnectorFuture {
+        let Some(attempt) = request.extension::<Attempt>().cloned() else {
+            return self.connector.call(request);
+        };
+        request.add_extension(attempt.connection.clone());
+        let mut call = self.connector.call(request);
+        HttpConnectorFuture::new(async move {
+            // The pool hands out an idle connection at the first poll or not at all.
+            let first = poll_fn(|context| Poll::Ready(Pin::new(&mut call).poll(context))).await;
+            attempt.pooled.store(attempt.sent(), Ordering::Relaxed);
+            match first {
+                Poll::Ready(answer) => answer,
+                Poll::Pending => call.await,
+            }
+        })
+    }
+}

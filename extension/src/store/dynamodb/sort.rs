@@ -1,0 +1,147 @@
+//! Sorts what went wrong with a request: may it have been committed, and does asking again help?
+
+use super::connections::Attempt;
+use crate::store::Text;
+use aws_credential_types::provider::error::CredentialsError;
+use aws_sdk_dynamodb::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
+use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
+use leasekeeper_core::{Answer, Refusal};
+use std::error::Error;
+
+/// What a message needs to be of use.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place<'p> {
+    /// The action as policies name it.
+    pub(super) action: &'static str,
+    /// The table.
+    pub(super) table: &'p str,
+    /// The Region, if one is known.
+    pub(super) region: &'p str,
+}
+
+/// Turns an error that is no failed condition into an answer.
+pub(super) fn answer<E>(error: &SdkError<E, HttpResponse>, attempt: &Attempt, place: Place<'_>) -> Answer<Text>
+where
+    E: Error + ProvideErrorMetadata + Send + Sync + 'static,
+{
+    match error {
+        SdkError::ServiceError(refused) => {
+            let status = refused.raw().status().as_u16();
+            match refused.err().code() {
+                Some(code) => coded(code, refused.err().message().unwrap_or("no message"), status, place),
+                None => uncoded(status, place),
+            }
+        }
+        // The request went out and what came back cannot be read.
+        SdkError::ResponseError(torn) => match torn.raw().status().as_u16() {
+            status @ 400.. => uncoded(status, place),
+            _ => Answer::Unknown(told(place, error)),
+        },
+        _ if attempt.sent() => Answer::Unknown(told(place, error)),
+        _ => unsent(error, place),
+    }
+}
+
+/// A request that was given up after its time-out.
+pub(super) fn timed_out(attempt: &Attempt, place: Place<'_>) -> Answer<Text> {
+    let Place { action, table, .. } = place;
+    if attempt.sent() {
+        Answer::Unknown(format!("{action} on table `{table}`: no answer in time"))
+    } else {
+        Answer::Unavailable(format!("{action} on table `{table}`: no connection in time"))
+    }
+}
+
+fn told<E>(place: Place<'_>, error: &SdkError<E, HttpResponse>) -> String
+where
+    E: Error + Send + Sync + 'static,
+{
+    format!("{} on table `{}`: {}", place.action, place.table, DisplayErrorContext(error))
+}
+
+/// The store's own words. An answer below 500 was never applied.
+fn coded(code: &str, message: &str, status: u16, place: Place<'_>) -> Answer<Text> {
+    let Place { action, table, region } = place;
+    let text = || format!("{action} on table `{table}`: {code}: {message}");
+    match code {
+        "LimitExceededException"
+        | "PriorRequestNotComplete"
+        | "ProvisionedThroughputExceededException"
+        | "ReplicatedWriteConflictException"
+        | "RequestLimitExceeded"
+        | "SlowDown"
+        | "TooManyRequestsException"
+        | "TransactionConflictException"
+        | "TransactionInProgressException" => Answer::Throttled(text()),
+        _ if code.contains("Throttl") => Answer::Throttled(text()),
+        // A signature that grew old on its way, over a freeze or a wall clock's step: the next one is fresh.
+        "InvalidSignatureException" if message.contains("expired") || message.contains("not yet current") => {
+            Answer::Unavailable(text())
+        }
+        "RequestExpired" | "RequestTimeTooSkewed" => Answer::Unavailable(text()),
+        "RequestTimeout" | "RequestTimeoutException" => Answer::Unknown(text()),
+        "AccessDenied"
+        | "AccessDeniedException"
+        | "ExpiredToken"
+        | "ExpiredTokenException"
+        | "IncompleteSignature"
+        | "IncompleteSignatureException"
+        | "InvalidClientTokenId"
+        | "InvalidSignatureException"
+        | "MissingAuthenticationToken"
+        | "MissingAuthenticationTokenException"
+        | "NotAuthorized"
+        | "OptInRequired"
+        | "SignatureDoesNotMatch"
+        | "UnrecognizedClientException" => Answer::Denied(Refusal::Denied, text()),
+        "ResourceNotFoundException" => Answer::Denied(
+            Refusal::Config,
+            format!(
+                "{action}: there is no table `{table}` in Region {region} (expected: partition key `key` of type S, \
+                 no sort key): {code}: {message}"
+            ),
+        ),
+        "ValidationException" => Answer::Denied(
+            Refusal::Config,
+            format!("{} (expected of the table: partition key `key` of type S, no sort key)", text()),
+        ),
+        _ if status >= 500 => Answer::Unknown(text()),
+        _ => Answer::Denied(Refusal::Config, text()),
+    }
+}
+
+/// An answer that does not speak DynamoDB: a proxy's, or something else at the endpoint.
+fn uncoded(status: u16, place: Place<'_>) -> Answer<Text> {
+    let text = format!("{} on table `{}`: HTTP status {status} without an error code", place.action, place.table);
+    match status {
+        429 => Answer::Throttled(text),
+        401 | 403 | 407 => Answer::Denied(Refusal::Denied, text),
+        400 | 404 | 405 => Answer::Denied(Refusal::Config, text),
+        _ => Answer::Unknown(text),
+    }
+}
+
+/// It never left: no connection, no credentials, or nothing that a request could be made of.
+fn unsent<E>(error: &SdkError<E, HttpResponse>, place: Place<'_>) -> Answer<Text>
+where
+    E: Error + Send + Sync + 'static,
+{
+    let text = told(place, error);
+    match credentials(error) {
+        // Looked for everywhere and found nowhere, or wrongly set: the next attempt would find the same.
+        Some(CredentialsError::CredentialsNotLoaded(_) | CredentialsError::InvalidConfiguration(_)) => {
+            Answer::Denied(Refusal::Denied, format!("no credentials for {text}"))
+        }
+        // There is a source of credentials and it did not answer well this time.
+        Some(_) => Answer::Unavailable(format!("credentials cannot be loaded for {text}")),
+        None if matches!(error, SdkError::DispatchFailure(failure) if failure.is_io() || failure.is_timeout()) => {
+            Answer::Unavailable(text)
+        }
+        // No Region, an endpoint that is no URL: found before anything was connected.
+        None => Answer::Denied(Refusal::Config, text),
+    }
+}
+
+fn credentials<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e CredentialsError> {
+    std::iter::successors(Some(error), |&error| error.source()).find_map(|error| error.downcast_ref())
+}
