@@ -1,0 +1,104 @@
+//! Structured logs on standard output, which Lambda forwards to CloudWatch.
+
+use crate::settings::{Bootstrap, LogFormat, Settings};
+use std::borrow::Cow;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
+
+/// Sends this process's events to standard output from now on.
+pub fn init(bootstrap: &Bootstrap) {
+    let subscriber = subscriber(bootstrap, std::io::stdout);
+    // A second call changes nothing: the first subscriber stays.
+    let _ = tracing::subscriber::set_global_default(subscriber);
+}
+
+fn subscriber<W>(bootstrap: &Bootstrap, writer: W) -> Box<dyn tracing::Subscriber + Send + Sync>
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    // The settings have checked the filter.
+    let filter = EnvFilter::new(&bootstrap.log_filter);
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(false);
+    match bootstrap.log_format {
+        LogFormat::Text => Box::new(builder.finish()),
+        LogFormat::Json => Box::new(builder.json().flatten_event(true).with_current_span(false).finish()),
+    }
+}
+
+/// A key as logs show it: a short hash unless `LEASEKEEPER_PLAIN_KEYS` says otherwise.
+///
+/// Keys are customers' ids and addresses: the hash keeps them out of logs that many read, and still lets lines about one
+/// key be found together, across environments and versions. It is no secret: who can guess a key can compute its hash.
+pub fn key_shown<'a>(settings: &Settings, key: &'a str) -> Cow<'a, str> {
+    if settings.plain_keys { Cow::Borrowed(key) } else { Cow::Owned(format!("#{:016x}", fnv1a(key.as_bytes()))) }
+}
+
+/// FNV-1a, 64 bits: stable for ever, unlike the standard library's hashers.
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+    use std::sync::{Arc, Mutex};
+
+    #[derive(Clone, Default)]
+    struct Written(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn logged(variables: &[(&str, &str)], log: impl FnOnce()) -> String {
+        let find = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).into());
+        let (bootstrap, _) = crate::settings::read(find);
+        let written = Written::default();
+        let writer = written.clone();
+        tracing::subscriber::with_default(subscriber(&bootstrap, move || writer.clone()), log);
+        let bytes = written.0.lock().unwrap().clone();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn a_json_line_carries_its_fields_at_the_top() {
+        let line = logged(&[("LEASEKEEPER_LOG_FORMAT", "json")], || tracing::info!(lease = 7, "granted"));
+        let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!((&line["level"], &line["message"], &line["lease"]), (&"INFO".into(), &"granted".into(), &7.into()));
+    }
+
+    #[test]
+    fn the_filter_decides_what_is_logged() {
+        let both = || {
+            tracing::info!("quiet");
+            tracing::warn!("loud");
+        };
+        let text = logged(&[("LEASEKEEPER_LOG", "warn")], both);
+        assert!(text.contains("loud") && !text.contains("quiet"), "{text}");
+    }
+
+    #[test]
+    fn keys_are_hashed_unless_plain() {
+        let settings = |plain| {
+            let find = |name: &str| match name {
+                "LEASEKEEPER_STORE" => Some("memory".into()),
+                "LEASEKEEPER_PLAIN_KEYS" => Some(String::from(plain)),
+                _ => None,
+            };
+            Settings::from_lookup(find).unwrap()
+        };
+        assert_eq!(key_shown(&settings("true"), "customer:123"), "customer:123");
+        // The published test vectors of FNV-1a.
+        assert_eq!(key_shown(&settings("false"), ""), "#cbf29ce484222325");
+        assert_eq!(key_shown(&settings("false"), "a"), "#af63dc4c8601ec8c");
+        assert_eq!(key_shown(&settings("false"), "foobar"), "#85944171f73967e8");
+    }
+}
