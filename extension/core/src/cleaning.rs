@@ -1,0 +1,151 @@
+//! Giving back: release, hand-over inside the environment, and the clean-up of whatever an acquire may have left.
+
+use crate::lease::{Kind, Phase, Put, PutState};
+use crate::timing::{LONGEST_PAUSE, LONGEST_THROTTLED_PAUSE};
+use crate::{Answer, Core, Entropy, LeaseId, LostReason, Op, Output, Refused, RequestNo, Seen, Symbol};
+
+impl<S: Symbol> Core<S> {
+    /// The client gave the lease back, closed its side or is proven dead: nobody believes in it from here on.
+    pub(crate) fn release<E: Entropy<S>>(&mut self, id: LeaseId, entropy: &mut E) {
+        let Some(entry) = self.leases.get(&id) else { return };
+        match &entry.phase {
+            Phase::Waiting(_) => self.finish_wait(id, Refused::GivenUp(LostReason::Deleted)),
+            Phase::Holding(holding) if holding.ungranted.is_some() => {
+                self.wait_again(id);
+                self.finish_wait(id, Refused::GivenUp(LostReason::Deleted));
+            }
+            Phase::Holding(holding) => {
+                let (key, owner, last) = (entry.key.clone(), holding.owner.clone(), holding.last.clone());
+                self.clean(id, Some(owner.clone()));
+                // Nothing of the guard is left: its row can go to a waiter of this environment in one request.
+                if let Some(heir) = self.heir(&key) {
+                    let no = self.send_put(heir, Some((owner, last)), entropy);
+                    if let Some(Phase::Cleaning(cleaning)) = self.leases.get_mut(&id).map(|entry| &mut entry.phase) {
+                        cleaning.handed_to = Some(no);
+                    }
+                }
+            }
+            Phase::Lapsing { .. } => self.clean(id, None),
+            Phase::Cleaning(_) => {}
+        }
+    }
+
+    /// The Put that was to stand in for a delete was answered.
+    pub(crate) fn hand_over_answered(&mut self, no: RequestNo, answer: &Answer<S>) {
+        let given = self.leases.iter_mut().find_map(|(id, entry)| match &mut entry.phase {
+            Phase::Cleaning(cleaning) if cleaning.handed_to == Some(no) => {
+                cleaning.handed_to = None;
+                cleaning.report.clone().map(|owner| (*id, owner))
+            }
+            _ => None,
+        });
+        let Some((id, owner)) = given else { return };
+        let gone = match answer {
+            Answer::Done | Answer::Failed(Seen::Nothing | Seen::Foreign(_)) => true,
+            Answer::Failed(Seen::Row(row)) => row.owner != owner,
+            _ => false,
+        };
+        if gone {
+            self.row_is_gone(id, &owner);
+        }
+    }
+
+    /// The clean-up's own timers: the next delete and the end of its budget.
+    pub(crate) fn clean_step<E: Entropy<S>>(&mut self, id: LeaseId, entropy: &mut E) {
+        let now = self.clock.timer;
+        let Some(entry) = self.leases.get_mut(&id) else { return };
+        let Phase::Cleaning(cleaning) = &mut entry.phase else { return };
+        if entry.puts.is_empty() {
+            return self.finish_cleaning(id);
+        }
+        if cleaning.in_flight.is_some() || cleaning.handed_to.is_some() {
+            return;
+        }
+        if now >= cleaning.until {
+            return self.finish_cleaning(id);
+        }
+        if now < cleaning.next {
+            return;
+        }
+        let ready: Vec<&Put<S>> = entry.puts.iter().filter(|put| put.state != PutState::Flying).collect();
+        if ready.is_empty() {
+            return;
+        }
+        let first = cleaning.report.as_ref().and_then(|owner| ready.iter().position(|put| put.owner == *owner));
+        let turn = first.unwrap_or(cleaning.turn % ready.len());
+        let owner = ready[turn].owner.clone();
+        cleaning.turn = turn + 1;
+        // A round through all owners goes without a pause; then they are asked again, more and more slowly.
+        if cleaning.turn >= ready.len() || first.is_some() {
+            cleaning.next = now + cleaning.backoff.pause(LONGEST_THROTTLED_PAUSE, entropy.jitter());
+        }
+        let no = self.send(id, Kind::Delete { owner: owner.clone() }, Op::Delete { owner }, None);
+        if let Some(Phase::Cleaning(cleaning)) = self.leases.get_mut(&id).map(|entry| &mut entry.phase) {
+            cleaning.in_flight = Some(no);
+        }
+    }
+
+    pub(crate) fn delete_answered<E: Entropy<S>>(
+        &mut self,
+        id: LeaseId,
+        owner: &S,
+        answer: Answer<S>,
+        entropy: &mut E,
+    ) {
+        let Some(entry) = self.leases.get_mut(&id) else { return };
+        let key = entry.key.clone();
+        let Phase::Cleaning(cleaning) = &mut entry.phase else { return };
+        cleaning.in_flight = None;
+        // A Put whose outcome is unknown may land after a look that found nothing; one that is known to have landed cannot.
+        let certain = entry.puts.iter().any(|put| put.owner == *owner && put.state == PutState::Landed);
+        match answer {
+            Answer::Done => {
+                self.row_is_gone(id, owner);
+                self.observations.forget(&key);
+                self.key_is_free(&key, entropy);
+            }
+            Answer::Failed(_) if certain => {
+                self.row_is_gone(id, owner);
+                self.wake(&key, entropy);
+            }
+            Answer::Denied(..) => cleaning.until = self.clock.timer,
+            Answer::Throttled(_) => {
+                cleaning.next = self.clock.timer + cleaning.backoff.pause(LONGEST_THROTTLED_PAUSE, entropy.jitter());
+            }
+            Answer::Unavailable(_) | Answer::Unknown(_) => {
+                cleaning.next = self.clock.timer + cleaning.backoff.pause(LONGEST_PAUSE, entropy.jitter());
+            }
+            Answer::Failed(_) | Answer::Found(_) => {}
+        }
+    }
+
+    /// No row of `owner` stands, and none can appear.
+    fn row_is_gone(&mut self, id: LeaseId, owner: &S) {
+        self.abandoned.forget(owner);
+        let Some(entry) = self.leases.get_mut(&id) else { return };
+        entry.puts.retain(|put| put.owner != *owner);
+        let Phase::Cleaning(cleaning) = &mut entry.phase else { return };
+        if cleaning.report.as_ref() == Some(owner) {
+            cleaning.report = None;
+            self.emit(Output::Released { lease: id, confirmed: true });
+        }
+    }
+
+    /// All is given back, or the budget is over: then the owners stay remembered.
+    fn finish_cleaning(&mut self, id: LeaseId) {
+        let Some(entry) = self.leases.remove(&id) else { return };
+        if let Phase::Cleaning(cleaning) = entry.phase
+            && cleaning.report.is_some()
+        {
+            self.emit(Output::Released { lease: id, confirmed: false });
+        }
+    }
+
+    /// Lets the key's poller look at once: what this environment knew of the row has changed.
+    pub(crate) fn wake<E: Entropy<S>>(&mut self, key: &S, entropy: &mut E) {
+        if let Some(contest) = self.contests.get_mut(key) {
+            contest.next = self.clock.timer;
+        }
+        self.contest_step(key, entropy);
+    }
+}

@@ -1,0 +1,308 @@
+//! The state machine's frame: time first, then the input, then whatever has become due.
+
+use crate::elapsed::Elapsed;
+use crate::lease::{Contest, Entry, Kind, Pending, Phase, PutState};
+use crate::memory::{Abandoned, Invocations, Observations};
+use crate::{
+    Answer, Entropy, Input, LeaseId, LostReason, Micros, Now, Op, Output, RequestNo, Seen, StoreRequest, Symbol,
+};
+use std::collections::{BTreeMap, VecDeque};
+
+/// What the core has to know of its surroundings.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Config {
+    /// The environment is frozen between invocations, and an invocation's begin ends all others (on-demand functions).
+    pub freezes: bool,
+    /// How many rows' observations, owners given up and invocations are remembered.
+    pub memory: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { freezes: true, memory: 4_096 }
+    }
+}
+
+/// The lock protocol for one process: its leases, what it has seen of others', and what is under way.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Core<S: Symbol> {
+    pub(crate) config: Config,
+    pub(crate) clock: Elapsed,
+    pub(crate) leases: BTreeMap<LeaseId, Entry<S>>,
+    pub(crate) contests: BTreeMap<S, Contest>,
+    pub(crate) requests: BTreeMap<RequestNo, Pending<S>>,
+    pub(crate) observations: Observations<S>,
+    pub(crate) abandoned: Abandoned<S>,
+    pub(crate) invocations: Invocations<S>,
+    /// Renewals wait until then, on the timer clock: an INVOKE may be about to end their invocation.
+    pub(crate) thaw_until: Option<Micros>,
+    pub(crate) shut_down: bool,
+    next_request: RequestNo,
+    outputs: VecDeque<Output<S>>,
+}
+
+impl<S: Symbol> Core<S> {
+    /// A core that holds nothing.
+    pub fn new(config: Config) -> Self {
+        let memory = config.memory;
+        Self {
+            config,
+            clock: Elapsed::default(),
+            leases: BTreeMap::new(),
+            contests: BTreeMap::new(),
+            requests: BTreeMap::new(),
+            observations: Observations::new(memory),
+            abandoned: Abandoned::new(memory),
+            invocations: Invocations::new(memory),
+            thaw_until: None,
+            shut_down: false,
+            next_request: 0,
+            outputs: VecDeque::new(),
+        }
+    }
+
+    /// Takes one input at the time `now`. `entropy` is drawn from for ids and pauses only.
+    pub fn handle<E: Entropy<S>>(&mut self, now: Now, input: Input<S>, entropy: &mut E) {
+        let step = self.clock.advance(now);
+        if step.wall_stepped_back {
+            self.renew_all_now();
+        }
+        self.notice_jump(step.passed);
+        // Validity is looked at before any answer: one that comes too late revives nothing.
+        self.expire(entropy);
+        match input {
+            Input::Acquire(acquire) => self.acquire(acquire, entropy),
+            Input::Release(lease) => self.release(lease, entropy),
+            Input::GiveUp(lease, reason) => self.give_up(lease, reason),
+            Input::Answer(no, answer) => self.answer(no, answer, entropy),
+            Input::Tick => {}
+            Input::InvocationBegan { scope, remaining } => self.invocation_began(&scope, remaining),
+            Input::Shutdown => self.shut_down(),
+        }
+        self.pump(entropy);
+    }
+
+    /// The next thing to do or tell; empty it after every [`Core::handle`].
+    pub fn poll(&mut self) -> Option<Output<S>> {
+        self.outputs.pop_front()
+    }
+
+    /// For how long a granted lease is valid from the last `handle` on, without another renewal; `None` if it is not.
+    pub fn valid_for(&self, lease: LeaseId) -> Option<Micros> {
+        let entry = self.leases.get(&lease)?;
+        let holding = entry.holding().filter(|holding| holding.ungranted.is_none())?;
+        let left = (holding.start + entry.lease().validity()).saturating_sub(self.clock.held);
+        (left > 0).then_some(left)
+    }
+
+    /// Nothing is held, waited for or being given back.
+    pub fn is_idle(&self) -> bool {
+        self.leases.is_empty()
+    }
+
+    pub(crate) fn emit(&mut self, output: Output<S>) {
+        self.outputs.push_back(output);
+    }
+
+    /// Sends one request for `lease`.
+    pub(crate) fn send(&mut self, lease: LeaseId, kind: Kind<S>, op: Op<S>, at_most: Option<Micros>) -> RequestNo {
+        let entry = self.leases.get(&lease).expect("requests are sent for leases that exist");
+        let (key, times) = (entry.key.clone(), entry.lease());
+        let clip = |time: Micros| at_most.map_or(time, |most| time.min(most)).max(1);
+        self.next_request += 1;
+        let no = self.next_request;
+        let expires = self.clock.timer + times.answer_within();
+        self.requests.insert(no, Pending { lease, key: key.clone(), kind, expires });
+        self.emit(Output::Send(StoreRequest {
+            no,
+            lease,
+            key,
+            op,
+            timeout: clip(times.timeout()),
+            connect_timeout: clip(times.connect_timeout()),
+        }));
+        no
+    }
+
+    fn answer<E: Entropy<S>>(&mut self, no: RequestNo, answer: Answer<S>, entropy: &mut E) {
+        // Answers to requests that were given up, here or by their lease's end, are ignored.
+        let Some(pending) = self.requests.remove(&no) else { return };
+        if let Answer::Found(seen) | Answer::Failed(seen) = &answer {
+            self.note_seen(&pending.key, seen, no);
+        }
+        match pending.kind {
+            Kind::Put => self.put_answered(pending.lease, no, answer, entropy),
+            Kind::Poll => self.poll_answered(&pending.key, no, answer, entropy),
+            Kind::Renew { version, sent } => self.renewal_answered(pending.lease, &version, sent, answer),
+            Kind::Delete { owner } => self.delete_answered(pending.lease, &owner, answer, entropy),
+        }
+    }
+
+    /// Remembers what stands under `key`, as the answer to request `by` shows.
+    fn note_seen(&mut self, key: &S, seen: &Seen<S>, by: RequestNo) {
+        match seen {
+            Seen::Row(row) => self.observations.note(key, row, self.clock.seen),
+            Seen::Nothing | Seen::Foreign(_) => self.observations.forget(key),
+        }
+        let shown = match seen {
+            Seen::Row(row) => Some((&row.owner, &row.version)),
+            _ => None,
+        };
+        for entry in self.leases.values_mut().filter(|entry| entry.key == *key) {
+            entry.puts.retain_mut(|put| {
+                if shown == Some((&put.owner, &put.version)) {
+                    put.state = PutState::Landed;
+                }
+                // Versions are never reused: once the row that it would replace is gone, the Put cannot land any more.
+                // Only a request sent after the Put can tell.
+                let missed = put.state == PutState::Unknown
+                    && put.no < by
+                    && put.over.as_ref().is_some_and(|(owner, version)| shown != Some((owner, version)));
+                !missed
+            });
+        }
+    }
+
+    /// Ends what time alone has ended.
+    fn expire<E: Entropy<S>>(&mut self, entropy: &mut E) {
+        let late: Vec<_> =
+            self.requests.iter().filter(|(_, p)| p.expires <= self.clock.timer).map(|(no, _)| *no).collect();
+        let held = self.clock.held;
+        let ids: Vec<_> = self.leases.keys().copied().collect();
+        for id in ids {
+            let Some(entry) = self.leases.get(&id) else { continue };
+            if let Some(holding) = entry.holding() {
+                if held - holding.start >= entry.lease().validity() {
+                    self.validity_over(id, entropy);
+                } else if entry.deadline.is_some_and(|deadline| held >= deadline) {
+                    self.give_up(id, LostReason::Deadline);
+                } else if holding.hold_until.is_some_and(|until| held >= until) {
+                    self.give_up(id, LostReason::MaxHold);
+                }
+            } else if entry.waiting().is_some() && entry.deadline.is_some_and(|deadline| held >= deadline) {
+                self.give_up(id, LostReason::Deadline);
+            }
+        }
+        for no in late {
+            self.answer(no, Answer::Unknown("no answer in time".into()), entropy);
+        }
+    }
+
+    /// Does what has become due: holders first, so that their renewals go before waiters' polls.
+    fn pump<E: Entropy<S>>(&mut self, entropy: &mut E) {
+        self.thaw_until = self.thaw_until.filter(|until| self.clock.timer < *until);
+        let ids: Vec<_> = self.leases.keys().copied().collect();
+        for id in &ids {
+            self.hold_step(*id, entropy);
+        }
+        for id in ids {
+            match self.leases.get(&id).map(|entry| &entry.phase) {
+                Some(Phase::Waiting(_)) => self.wait_step(id, entropy),
+                Some(Phase::Lapsing { until }) if self.clock.held >= *until => self.clean(id, None),
+                _ => {}
+            }
+            self.clean_step(id, entropy);
+        }
+        let keys: Vec<_> = self.contests.keys().cloned().collect();
+        for key in keys {
+            self.contest_step(&key, entropy);
+        }
+    }
+
+    /// A reading that comes late while leases are held may follow a freeze.
+    fn notice_jump(&mut self, passed: Micros) {
+        let held = self.leases.values().filter(|entry| entry.holding().is_some() || entry.flying());
+        let Some(shortest) = held.map(Entry::lease).min_by_key(|lease| lease.full()) else { return };
+        if passed > shortest.cadence() + shortest.late() {
+            self.emit(Output::Thawed);
+            if self.config.freezes {
+                self.thaw_until = Some(self.clock.timer + shortest.thaw_wait());
+            }
+        }
+    }
+
+    fn invocation_began(&mut self, scope: &S, remaining: Option<Micros>) {
+        if !self.config.freezes {
+            return;
+        }
+        self.thaw_until = None;
+        self.invocations.began(scope);
+        let deadline = remaining.map(|remaining| self.clock.held + remaining);
+        let mut over = Vec::new();
+        for (id, entry) in &mut self.leases {
+            match &entry.scope {
+                Some(own) if own == scope => {
+                    entry.deadline = [entry.deadline, deadline].into_iter().flatten().min();
+                }
+                Some(_) => over.push(*id),
+                None => {}
+            }
+        }
+        for id in over {
+            self.give_up(id, LostReason::Thaw);
+        }
+    }
+
+    fn shut_down(&mut self) {
+        self.shut_down = true;
+        let ids: Vec<_> = self.leases.keys().copied().collect();
+        for id in ids {
+            self.give_up(id, LostReason::Shutdown);
+        }
+    }
+
+    /// How long until something becomes due, from the last [`Core::handle`] on; `None` when only an input can bring work.
+    pub fn next_wakeup(&self) -> Option<Micros> {
+        let requests = self.requests.values().map(|pending| pending.expires.saturating_sub(self.clock.timer));
+        let leases = self.leases.values().flat_map(|entry| self.lease_wakeups(entry));
+        let contests = self.contests.iter().flat_map(|(key, contest)| self.contest_wakeups(key, contest));
+        requests.chain(leases).chain(contests).min().map(|delay| delay.max(1))
+    }
+
+    fn lease_wakeups(&self, entry: &Entry<S>) -> Vec<Micros> {
+        let on_timer = |at: Micros| at.saturating_sub(self.clock.timer);
+        let on_held = |at: Micros| at.saturating_sub(self.clock.held);
+        let mut due = Vec::new();
+        if entry.flying() || entry.holding().is_some() {
+            due.push(entry.lease().cadence());
+        }
+        match &entry.phase {
+            Phase::Waiting(waiting) => {
+                due.extend(entry.deadline.map(on_held));
+                if !entry.flying() {
+                    due.push(on_timer(waiting.until));
+                    due.extend(waiting.retry_at.map(on_timer));
+                }
+            }
+            Phase::Holding(holding) => {
+                due.push(on_held(holding.start + entry.lease().validity()));
+                due.extend(entry.deadline.map(on_held));
+                due.extend(holding.hold_until.map(on_held));
+                due.extend(
+                    holding.ungranted.as_ref().map(|waiting| on_timer(waiting.until)).filter(|delay| *delay > 0),
+                );
+                if !holding.in_danger {
+                    due.push(on_held(holding.start + entry.lease().danger_after()));
+                }
+                if holding.in_flight.is_none() {
+                    let renew = match holding.retry_at {
+                        Some(at) => on_timer(at),
+                        None => on_held(holding.start + entry.lease().renew_after()),
+                    };
+                    due.push(self.thaw_until.map_or(renew, |until| renew.max(on_timer(until))));
+                }
+            }
+            Phase::Lapsing { until } => due.push(on_held(*until)),
+            Phase::Cleaning(cleaning) => {
+                due.push(on_timer(cleaning.until));
+                if cleaning.in_flight.is_none()
+                    && cleaning.handed_to.is_none()
+                    && entry.puts.iter().any(|put| put.state != PutState::Flying)
+                {
+                    due.push(on_timer(cleaning.next));
+                }
+            }
+        }
+        due
+    }
+}

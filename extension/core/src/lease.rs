@@ -1,0 +1,181 @@
+//! One lease's state: it waits, is held, lapses, is cleaned up.
+
+use crate::timing::{Backoff, Lease};
+use crate::{LeaseId, LostReason, Micros, RequestNo, Row};
+
+/// Everything known of one acquire and what became of it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Entry<S> {
+    pub(crate) key: S,
+    pub(crate) lease_ms: u64,
+    pub(crate) scope: Option<S>,
+    /// The invocation's end, on the held clock: the lease does not outlive it.
+    pub(crate) deadline: Option<Micros>,
+    /// How long it may be held once granted.
+    pub(crate) max_hold: Option<Micros>,
+    /// Every Put that may stand in the table or may yet appear there.
+    pub(crate) puts: Vec<Put<S>>,
+    pub(crate) phase: Phase<S>,
+}
+
+impl<S> Entry<S> {
+    pub(crate) fn lease(&self) -> Lease {
+        Lease::from_ms(self.lease_ms)
+    }
+
+    pub(crate) fn waiting(&self) -> Option<&Waiting<S>> {
+        match &self.phase {
+            Phase::Waiting(waiting) => Some(waiting),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn waiting_mut(&mut self) -> Option<&mut Waiting<S>> {
+        match &mut self.phase {
+            Phase::Waiting(waiting) => Some(waiting),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn holding(&self) -> Option<&Holding<S>> {
+        match &self.phase {
+            Phase::Holding(holding) => Some(holding),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn holding_mut(&mut self) -> Option<&mut Holding<S>> {
+        match &mut self.phase {
+            Phase::Holding(holding) => Some(holding),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn flying(&self) -> bool {
+        self.puts.iter().any(|put| put.state == PutState::Flying)
+    }
+
+    /// Is it waiting for the key's poller, with nothing of its own under way?
+    pub(crate) fn is_parked(&self) -> bool {
+        self.waiting().is_some_and(|waiting| waiting.retry_at.is_none()) && !self.flying()
+    }
+}
+
+/// One Put attempt, each with an owner and a version of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Put<S> {
+    pub(crate) no: RequestNo,
+    pub(crate) owner: S,
+    pub(crate) version: S,
+    /// When it was sent, on the held clock: validity counts from here.
+    pub(crate) sent: Micros,
+    /// The owner and version it replaces; a plain Put has none and can land whenever the key is free.
+    pub(crate) over: Option<(S, S)>,
+    pub(crate) state: PutState,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum PutState {
+    /// Its answer is still to come.
+    Flying,
+    /// It may have landed, or may yet land.
+    Unknown,
+    /// It is known to have landed.
+    Landed,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Phase<S> {
+    Waiting(Waiting<S>),
+    Holding(Holding<S>),
+    /// Lost, and its client was told, but may still believe until the validity is over.
+    Lapsing {
+        until: Micros,
+    },
+    Cleaning(Cleaning<S>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Waiting<S> {
+    /// No Put starts after this, on the timer clock.
+    pub(crate) until: Micros,
+    /// Still in the first attempt, which a zero wait gets whole: a second request that follows at once from the first's answer.
+    pub(crate) first: bool,
+    /// When to try again after an answer that said nothing, on the timer clock.
+    pub(crate) retry_at: Option<Micros>,
+    pub(crate) backoff: Backoff,
+    /// The foreign row that was seen last: what `busy` tells.
+    pub(crate) saw: Option<Row<S>>,
+    /// The last answer that said nothing: what `unavailable` tells.
+    pub(crate) trouble: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Holding<S> {
+    pub(crate) owner: S,
+    /// The version that the row had last, as far as is known.
+    pub(crate) last: S,
+    /// The send of the committed write that the validity counts from, on the held clock.
+    pub(crate) start: Micros,
+    /// Renewals that may have been committed: version and send time.
+    pub(crate) renewals: Vec<(S, Micros)>,
+    pub(crate) in_flight: Option<RequestNo>,
+    /// When to try again after a failed renewal, on the timer clock.
+    pub(crate) retry_at: Option<Micros>,
+    /// Renew now, whatever the schedule says.
+    pub(crate) renew_now: bool,
+    pub(crate) in_danger: bool,
+    /// What the last renewal ran into: the reason, should the validity end.
+    pub(crate) trouble: Option<LostReason>,
+    /// The acquire's state while the row is ours but too old to be granted.
+    pub(crate) ungranted: Option<Waiting<S>>,
+    /// The longest hold's end, on the held clock.
+    pub(crate) hold_until: Option<Micros>,
+}
+
+/// Giving back every row that an acquire may have left.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Cleaning<S> {
+    /// The owner whose end `Released` tells, until it was told.
+    pub(crate) report: Option<S>,
+    /// When to stop, on the timer clock.
+    pub(crate) until: Micros,
+    pub(crate) in_flight: Option<RequestNo>,
+    /// When to send the next request, on the timer clock.
+    pub(crate) next: Micros,
+    pub(crate) backoff: Backoff,
+    /// Which put to delete next: turns through them.
+    pub(crate) turn: usize,
+    /// A waiter of this environment is replacing the row: its Put stands in for the delete.
+    pub(crate) handed_to: Option<RequestNo>,
+}
+
+/// Who waits for one key in this environment, first come first served, with the one poller they share.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Contest {
+    pub(crate) waiters: Vec<LeaseId>,
+    pub(crate) poll: Option<RequestNo>,
+    /// When to poll next, on the timer clock.
+    pub(crate) next: Micros,
+    pub(crate) backoff: Backoff,
+    /// Hand-overs inside this environment in a row: remote contenders get their turn after a few.
+    pub(crate) handed: u32,
+}
+
+/// A request that was sent and not answered yet.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Pending<S> {
+    pub(crate) lease: LeaseId,
+    pub(crate) key: S,
+    pub(crate) kind: Kind<S>,
+    /// When its outcome is called unknown, on the timer clock.
+    pub(crate) expires: Micros,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Kind<S> {
+    Put,
+    Poll,
+    Renew { version: S, sent: Micros },
+    Delete { owner: S },
+}
