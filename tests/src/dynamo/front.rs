@@ -23,7 +23,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{oneshot, watch};
-use tokio::task::AbortHandle;
+use tokio::task;
 use tokio::time::{sleep, timeout};
 
 /// A request as it arrived.
@@ -68,7 +68,7 @@ struct State {
     log: Vec<Recorded>,
     violations: Vec<String>,
     accepted: u64,
-    open: HashMap<u64, AbortHandle>,
+    open: HashMap<u64, task::JoinHandle<()>>,
     /// Connections up to this one are never answered again.
     dead_up_to: u64,
 }
@@ -127,10 +127,13 @@ impl Front {
         self.shared.state().open.len()
     }
 
-    /// Closes every open connection.
-    pub fn close_connections(&self) {
-        for (_, connection) in self.shared.state().open.drain() {
+    /// Closes every open connection; they are closed when it returns.
+    pub async fn close_connections(&self) {
+        let open = std::mem::take(&mut self.shared.state().open);
+        for (_, connection) in open {
             connection.abort();
+            // Cancelled, as was asked for, or over already.
+            let _ = connection.await;
         }
     }
 
@@ -189,7 +192,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
         let number = state.accepted;
         let session = Session { shared: shared.clone(), upstream: upstream.clone(), connection: number };
         let task = tokio::spawn(session.run(stream));
-        state.open.insert(number, task.abort_handle());
+        state.open.insert(number, task);
     }
 }
 
