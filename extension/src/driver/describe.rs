@@ -1,0 +1,95 @@
+//! The core's outcomes in the socket's words, with what a person can do about them.
+
+use super::book::Record;
+use crate::store::Text;
+use leasekeeper_core::{LostReason as CoreReason, Refusal, Refused};
+use leasekeeper_wire::{Code, Failure, LostReason};
+
+pub(super) fn reason(reason: CoreReason) -> LostReason {
+    match reason {
+        CoreReason::Stolen => LostReason::Stolen,
+        CoreReason::Expired => LostReason::Expired,
+        CoreReason::Deleted => LostReason::Deleted,
+        CoreReason::Denied => LostReason::Denied,
+        CoreReason::Throttled => LostReason::Throttled,
+        CoreReason::Deadline => LostReason::Deadline,
+        CoreReason::Thaw => LostReason::Thaw,
+        CoreReason::Shutdown => LostReason::Shutdown,
+        CoreReason::ExtensionFailed => LostReason::ExtensionFailed,
+        CoreReason::MaxHold => LostReason::MaxHold,
+    }
+}
+
+pub(super) fn refused(refused: &Refused<Text>, record: &Record) -> Failure {
+    match refused {
+        Refused::Busy { retry_after, .. } => Failure {
+            retry_after_ms: Some(retry_after.div_ceil(1_000)),
+            ..Failure::new(Code::Busy, "another owner holds the lock and the wait is over")
+        },
+        Refused::Unavailable(last) => Failure::new(
+            Code::Unavailable,
+            format!(
+                "DynamoDB gave no useful answer within the wait; the last attempt: {last}. An attempt's time-out is a sixth of the lease ({} ms), at most 1 s, or 3 s where a connection has to be made",
+                record.lease_ms
+            ),
+        ),
+        Refused::BudgetExhausted => budget_exhausted(),
+        Refused::Denied(Refusal::Denied, text) => Failure::new(Code::Denied, text.clone()),
+        Refused::Denied(Refusal::Config, text) => Failure::new(Code::Config, text.clone()),
+        Refused::Foreign(text) => Failure::new(
+            Code::ForeignRow,
+            format!("the row under this key is not a lock of protocol version 1 and is left alone: {text}"),
+        ),
+        Refused::GivenUp(CoreReason::Deadline | CoreReason::Thaw) => budget_exhausted(),
+        Refused::GivenUp(CoreReason::Shutdown) => {
+            Failure::new(Code::Unavailable, "the extension is shutting down: no new locks")
+        }
+        Refused::GivenUp(reason) => {
+            Failure::new(Code::Unavailable, format!("the wait was ended from this side: {}", self::reason(*reason)))
+        }
+    }
+}
+
+fn budget_exhausted() -> Failure {
+    Failure::new(Code::BudgetExhausted, "the invocation has no time left, or is over: nothing more is sent for it")
+}
+
+pub(super) fn lost(reason: LostReason) -> Failure {
+    let what = match reason {
+        LostReason::Stolen => "another owner's row stands under the key",
+        LostReason::Expired => "no renewal was confirmed in time",
+        LostReason::Deleted => "the row is gone though it was not given back",
+        LostReason::Denied => "DynamoDB refused the renewal; the extension's log has the cause",
+        LostReason::Throttled => "DynamoDB throttled the renewals until the lease was over",
+        LostReason::Deadline => "the invocation's deadline has passed",
+        LostReason::Thaw => "the environment woke for another invocation",
+        LostReason::Shutdown => "the environment is shutting down",
+        LostReason::ExtensionFailed => "the extension failed",
+        LostReason::MaxHold => "the longest time to hold a lock (LEASEKEEPER_MAX_HOLD_MS) is over",
+        _ => "the lease is over",
+    };
+    Failure { reason: Some(reason), ..Failure::new(Code::Lost, format!("the lock was lost: {what}")) }
+}
+
+pub(super) fn unconfirmed(lease_ms: u64) -> Failure {
+    Failure::new(
+        Code::ReleaseUnconfirmed,
+        format!(
+            "DynamoDB has not confirmed that the row is gone; at the latest it can be taken over after its lease of {lease_ms} ms"
+        ),
+    )
+}
+
+pub(super) fn driver_failed() -> Failure {
+    Failure::new(
+        Code::Unavailable,
+        "the extension failed and grants no more locks in this environment; its log has the cause",
+    )
+}
+
+pub(super) fn no_such_lease(lease: u64) -> Failure {
+    Failure::new(
+        Code::Protocol,
+        format!("lease {lease} is not held on this connection: it was given back, or another connection's"),
+    )
+}
