@@ -1,7 +1,9 @@
 //! The Leasekeeper extension: socket server, driver of the lock core, store adapters and Lambda lifecycle.
 
+pub mod clock;
 pub mod driver;
 pub mod log;
 pub mod outbox;
+pub mod server;
 pub mod settings;
 pub mod store;

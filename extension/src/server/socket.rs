@@ -1,0 +1,217 @@
+//! The listening socket's file: its directory, its mode, what may stand in its way, and making it anew.
+
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::fmt;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixListener as StdListener;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio::net::UnixListener;
+use tokio::sync::Notify;
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 512;
+
+/// Why the socket cannot be made; each names the path and what to do.
+#[derive(Debug, PartialEq, Eq)]
+pub struct BindError(String);
+
+impl fmt::Display for BindError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BindError {}
+
+/// Asks the server to look whether its socket is still there.
+#[derive(Clone, Debug, Default)]
+pub struct Recheck(Arc<Notify>);
+
+impl Recheck {
+    /// A handler may have emptied `/tmp`: a missing socket is made anew.
+    pub fn ask(&self) {
+        self.0.notify_one();
+    }
+
+    pub(super) async fn asked(&self) {
+        self.0.notified().await;
+    }
+}
+
+/// The socket's place, and the listener once it is bound. Dropping it takes its file away.
+#[derive(Debug)]
+pub struct Socket {
+    path: PathBuf,
+    /// Other users may come in: then the directory can be entered and the check of each peer's user is the only door.
+    shared: bool,
+    bound: Option<Bound>,
+    recheck: Recheck,
+}
+
+#[derive(Debug)]
+struct Bound {
+    listener: UnixListener,
+    /// Device and inode of our file: another file under the same name is not ours.
+    file: (u64, u64),
+}
+
+impl Socket {
+    /// Names the place; nothing is made yet. `shared` lets users besides our own reach the socket.
+    pub fn new(path: impl Into<PathBuf>, shared: bool) -> Self {
+        Self { path: path.into(), shared, bound: None, recheck: Recheck::default() }
+    }
+
+    /// Asks the server for [`Self::rebind_if_missing`] once the socket has gone into [`run`](super::run).
+    pub fn recheck(&self) -> Recheck {
+        self.recheck.clone()
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Makes the directory if it is missing, checks it, clears away a socket that a dead process of ours left, and
+    /// listens. Must be called inside a Tokio runtime.
+    ///
+    /// # Errors
+    /// The directory is not ours alone, another process listens, or the file system refuses.
+    pub fn bind(&mut self) -> Result<(), BindError> {
+        let directory = self.path.parent().ok_or_else(|| self.error("has no directory"))?;
+        self.prepare(directory)?;
+        self.clear_stale()?;
+        let socket = self.listen().map_err(|errno| self.error(format!("cannot be bound: {errno}")))?;
+        let file = identity(&self.path).map_err(|errno| self.error(format!("cannot be read: {errno}")))?;
+        let listener =
+            UnixListener::from_std(socket).map_err(|error| self.error(format!("cannot be listened on: {error}")))?;
+        self.bound = Some(Bound { listener, file });
+        Ok(())
+    }
+
+    /// Binds anew if the file is gone or another's. Connections that are open stay as they are.
+    ///
+    /// # Errors
+    /// As [`Self::bind`]; the old listener stays.
+    pub fn rebind_if_missing(&mut self) -> Result<bool, BindError> {
+        let there = self.bound.as_ref().is_some_and(|bound| identity(&self.path) == Ok(bound.file));
+        if there {
+            return Ok(false);
+        }
+        self.bind()?;
+        Ok(true)
+    }
+
+    /// The listener, if it is bound.
+    pub(super) fn listener(&self) -> Option<&UnixListener> {
+        self.bound.as_ref().map(|bound| &bound.listener)
+    }
+
+    /// Makes the directory and checks that nobody else can put anything into it.
+    fn prepare(&self, directory: &Path) -> Result<(), BindError> {
+        // What it is made with, and what it must not have if it was there: others may enter a shared one, never write.
+        let (wanted, forbidden) = if self.shared { (0o711, 0o022) } else { (0o700, 0o077) };
+        let error = |what: String| self.error(format!("cannot be used: its directory {} {what}", directory.display()));
+        let made = match rustix::fs::mkdir(directory, Mode::from_raw_mode(0o700)) {
+            Ok(()) => true,
+            Err(Errno::EXIST) => false,
+            Err(errno) => return Err(error(format!("cannot be made: {errno}"))),
+        };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = match rustix::fs::open(directory, flags, Mode::empty()) {
+            Ok(opened) => opened,
+            Err(Errno::LOOP | Errno::NOTDIR) => return Err(error("is a symbolic link or no directory".into())),
+            Err(errno) => return Err(error(format!("cannot be opened: {errno}"))),
+        };
+        if made {
+            // The umask may have taken bits away from the mode, or a shared socket needs more.
+            rustix::fs::fchmod(&opened, Mode::from_raw_mode(wanted)).map_err(|errno| error(errno.to_string()))?;
+        }
+        let stat = rustix::fs::fstat(&opened).map_err(|errno| error(errno.to_string()))?;
+        let own = rustix::process::geteuid().as_raw();
+        if stat.st_uid != own {
+            return Err(error(format!("belongs to user {}, not to user {own}", stat.st_uid)));
+        }
+        let mode = stat.st_mode & 0o777;
+        if mode & forbidden != 0 || mode & wanted != wanted {
+            return Err(error(format!("has mode {mode:04o}, not {wanted:04o}: it must be for the lock socket alone")));
+        }
+        Ok(())
+    }
+
+    /// Takes away a socket of our own on which nobody listens.
+    fn clear_stale(&self) -> Result<(), BindError> {
+        let stat = match rustix::fs::lstat(&self.path) {
+            Ok(stat) => stat,
+            Err(Errno::NOENT) => return Ok(()),
+            Err(errno) => return Err(self.error(format!("cannot be read: {errno}"))),
+        };
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
+            return Err(self.error("is a file that is no socket: it is not touched"));
+        }
+        if stat.st_uid != rustix::process::geteuid().as_raw() {
+            return Err(self.error(format!("is a socket of user {}: it is not touched", stat.st_uid)));
+        }
+        match self.somebody_listens() {
+            Ok(false) => {}
+            Ok(true) => return Err(self.error("is in use: another process listens on it")),
+            Err(errno) => return Err(self.error(format!("cannot be asked whether it is in use: {errno}"))),
+        }
+        match rustix::fs::unlink(&self.path) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(self.error(format!("is stale and cannot be taken away: {errno}"))),
+        }
+    }
+
+    fn somebody_listens(&self) -> Result<bool, Errno> {
+        match rustix::net::connect(stream_socket()?, &SocketAddrUnix::new(&self.path)?) {
+            // A full backlog also is somebody's.
+            Ok(()) | Err(Errno::AGAIN) => Ok(true),
+            Err(Errno::CONNREFUSED | Errno::NOENT) => Ok(false),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    fn listen(&self) -> Result<StdListener, Errno> {
+        let socket = stream_socket()?;
+        // The file takes its mode from the socket, so it never exists with a wider one. A umask would do the same, but it is
+        // the whole process's, and other threads make files. Where it is refused, the directory still keeps others out.
+        let _ = rustix::fs::fchmod(&socket, self.file_mode());
+        rustix::net::bind(socket.as_fd(), &SocketAddrUnix::new(&self.path)?)?;
+        // The umask may have taken away bits that are needed.
+        rustix::fs::chmod(&self.path, self.file_mode())?;
+        rustix::net::listen(&socket, BACKLOG)?;
+        Ok(StdListener::from(socket))
+    }
+
+    fn file_mode(&self) -> Mode {
+        Mode::from_raw_mode(if self.shared { 0o666 } else { 0o600 })
+    }
+
+    fn error(&self, what: impl fmt::Display) -> BindError {
+        BindError(format!("the lock socket {} {what}", self.path.display()))
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if let Some(bound) = &self.bound
+            && identity(&self.path) == Ok(bound.file)
+        {
+            // Best effort: the next start clears a stale one away.
+            let _ = rustix::fs::unlink(&self.path);
+        }
+    }
+}
+
+fn stream_socket() -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+}
+
+fn identity(path: &Path) -> Result<(u64, u64), Errno> {
+    let stat = rustix::fs::lstat(path)?;
+    Ok((stat.st_dev, stat.st_ino))
+}
