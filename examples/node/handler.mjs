@@ -93,12 +93,13 @@ export class Lock {
       try {
         this.#answer(JSON.parse(line));
       } catch (error) {
-        this.#socket.destroy(error);
+        return this.#socket.destroy(error); // Out of step: nothing that follows can be believed.
       }
     }
   }
 
   #answer(reply) {
+    if (!reply || typeof reply !== 'object' || Array.isArray(reply)) throw new Error('a line that is no JSON object');
     const { id, resolve, reject } = this.#pending ?? {};
     if (reply.event) return; // Comes unasked; `check` tells what matters.
     if (reply.ok && reply.id === id) resolve?.(reply.ok);

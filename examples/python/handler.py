@@ -76,6 +76,8 @@ class Lock:
             self._socket.sendall(json.dumps(request).encode() + b"\n")
             while (line := self._lines.readline()).endswith(b"\n"):
                 reply = json.loads(line)
+                if not isinstance(reply, dict):
+                    raise ValueError("a line that is no JSON object")
                 if "event" in reply:  # Comes unasked; `check` tells what matters.
                     continue
                 if "ok" in reply and reply.get("id") == self._number:
@@ -88,7 +90,7 @@ class Lock:
             problem = f"no answer to {op} within {timeout_s} s"
             if op == "release":
                 raise LockError("release_unconfirmed", problem) from None
-        except OSError as error:
+        except (OSError, ValueError) as error:  # Gone, or out of step: either way it cannot be talked to.
             problem = str(error)
         if self._granted:
             raise LockError("lost", problem, reason="extension_failed")
