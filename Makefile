@@ -8,6 +8,8 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 
 VENV := scripts/python-venv
+# What only the layer's real build needs is left to it.
+VENVS := $(filter-out layer,$(patsubst scripts/requirements-%.txt,%,$(wildcard scripts/requirements-*.txt)))
 SHELL_SCRIPTS := .ci/run $(shell grep -lsE '^\#!.*\b(ba)?sh' scripts/*)
 # One feature set and one profile for every build, so that nothing is compiled twice.
 EVERYTHING := --workspace --all-targets --locked
@@ -61,9 +63,8 @@ vectors: tools ## The shared test vectors, read by Python and by Node
 	node tests/vectors/run.mjs
 
 .PHONY: lint
-lint: ## Template and shell scripts
+lint: tools ## Template and shell scripts
 	@echo '== cfn-lint, shellcheck'
-	$(VENV) lint scripts/requirements-lint.txt >/dev/null
 	.tools/lint/bin/cfn-lint template.yaml
 	.tools/lint/bin/shellcheck $(SHELL_SCRIPTS)
 
@@ -79,7 +80,8 @@ layer: ## The layer as it is shipped: release build against glibc 2.26, zipped (
 .PHONY: tools
 tools: ## Download what the tests need into .tools/
 	@for tool in python3 node cargo; do command -v $$tool >/dev/null || { echo "make: $$tool is needed and not on PATH" >&2; exit 1; }; done
-	@for script in $(wildcard scripts/fetch-rie scripts/pydynox-venv scripts/awslambdaric-venv); do $$script >/dev/null; done
+	@for name in $(VENVS); do $(VENV) $$name scripts/requirements-$$name.txt >/dev/null; done
+	@for script in $(wildcard scripts/fetch-*); do $$script >/dev/null; done
 
 .PHONY: clean-tools
 clean-tools: ## Remove .tools/
