@@ -1,1 +1,88 @@
-//! Stub.
+//! Distributed locks for AWS Lambda handlers, kept alive outside the handler.
+//!
+//! A handler asks the Leasekeeper extension, which runs beside it in the same environment, for a lock over a Unix socket.
+//! The extension acquires it in DynamoDB, renews it however busy the handler is, tells the handler if it is ever lost, and
+//! gives it back before the response is posted, on a crash and on a time-out.
+//!
+//! # Quick start
+//!
+//! Add the Leasekeeper layer to the function, set `LEASEKEEPER_TABLE`, and wrap the handler:
+//!
+#![cfg_attr(feature = "lambda", doc = "```no_run")]
+#![cfg_attr(not(feature = "lambda"), doc = "```ignore")]
+//! use lambda_runtime::{Error, LambdaEvent};
+//! use leasekeeper::{Lease, Locks, key};
+//! # #[derive(serde::Deserialize)]
+//! # struct Order { customer_id: String }
+//! # #[derive(serde::Serialize)]
+//! # struct Summary {}
+//! # async fn import(_: &Order) -> Result<Summary, Error> { Ok(Summary {}) }
+//! # async fn store(_: &Summary) -> Result<(), Error> { Ok(()) }
+//!
+//! #[tokio::main]
+//! async fn main() -> Result<(), Error> {
+//!     let locks = Locks::from_env();
+//!     lambda_runtime::run(locks.locked_handler(
+//!         |event: &LambdaEvent<Order>| key!("customer:{customer_id}", customer_id = event.payload.customer_id),
+//!         handle,
+//!     ))
+//!     .await
+//! }
+//!
+//! async fn handle(event: LambdaEvent<Order>, lease: Lease) -> Result<Summary, Error> {
+//!     let summary = import(&event.payload).await?;
+//!     lease.check().await?; // asked of the extension, not guessed
+//!     store(&summary).await?;
+//!     Ok(summary)
+//! }
+//! ```
+//!
+//! Outside a handler, or for a part of one:
+//!
+//! ```no_run
+//! # async fn example(locks: leasekeeper::Locks) -> Result<(), leasekeeper::LockError> {
+//! let guard = locks.acquire("nightly-report").await?;
+//! // … the work …
+//! guard.release().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What a lease cannot promise
+//!
+//! Between a check and an effect a process can be paused for longer than its lease. An effect in DynamoDB is safe with
+//! `Lease::condition_check` (feature `aws-sdk-dynamodb`) in its transaction; any other effect must be able to refuse a
+//! late writer by itself.
+//!
+//! # Features
+//!
+//! - `lambda` (default): `Locks::locked_handler` and the error's conversion for `lambda_runtime`.
+//! - `aws-sdk-dynamodb`: `Lease::condition_check`.
+
+mod acquire;
+mod budget;
+mod clock;
+mod connection;
+mod error;
+#[cfg(feature = "lambda")]
+mod handler;
+mod key;
+mod lease;
+mod locks;
+mod section;
+mod settings;
+mod state;
+#[cfg(feature = "lambda")]
+mod stream;
+
+pub use acquire::Acquire;
+pub use error::LockError;
+#[cfg(feature = "lambda")]
+pub use handler::{HandlerError, Invocation, LockedFuture, LockedHandler};
+pub use key::{IntoKey, Key, KeyTemplate};
+pub use lease::{Guard, Lease};
+pub use leasekeeper_wire::{Code, Holder, LostReason, Metrics};
+pub use locks::Locks;
+pub use section::OnLost;
+#[cfg(feature = "lambda")]
+pub use stream::HeldStream;

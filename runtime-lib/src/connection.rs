@@ -1,0 +1,283 @@
+//! One connection to the extension: requests out, replies and events in, read by whoever looks first.
+
+use crate::LockError;
+use crate::budget;
+use crate::clock;
+use crate::state::{Answered, Phase, State};
+use leasekeeper_wire::{Acquire, Checked, Granted, LostReason, Metrics, Op};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, Shutdown};
+use std::io::{self, ErrorKind};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+use tokio::io::Interest;
+use tokio::net::UnixStream;
+use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
+
+/// How often a connect is tried again while the extension's queue of connections is full.
+const QUEUE_FULL: Duration = Duration::from_millis(10);
+
+/// Tells the runtime that a readiness was used up.
+const WOULD_BLOCK: ErrorKind = ErrorKind::WouldBlock;
+
+/// A connection whose lease the extension gives back when it closes.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    /// Read by system calls of our own: what the runtime believes of its readiness is old while a handler keeps it busy.
+    socket: UnixStream,
+    state: Mutex<State>,
+    /// Told when a request could not be written whole.
+    unwritten: Notify,
+    phase: watch::Sender<Phase>,
+    /// The invocation's end, if there is an invocation.
+    deadline: Option<SystemTime>,
+}
+
+/// The end that closes the connection when it is dropped, whatever handles are left.
+#[derive(Debug)]
+pub(crate) struct Owned(pub(crate) Arc<Connection>);
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+impl Owned {
+    /// Connects and asks for a lock, within `bound`.
+    pub(crate) async fn acquire(
+        path: &Path,
+        mut request: Acquire,
+        deadline: Option<SystemTime>,
+        bound: Duration,
+    ) -> Result<(Self, Granted), LockError> {
+        let asking = async {
+            let owned = Self(Connection::open(path, deadline).await?);
+            request.remaining_ms = owned.0.remaining_of_invocation().map(budget::millis);
+            let granted = owned.0.ask(Op::Acquire(request)).await?;
+            let granted = serde_json::from_value(granted).map_err(|error| unreadable(&error))?;
+            Ok((owned, granted))
+        };
+        timeout(bound, asking).await.unwrap_or_else(|_| {
+            Err(LockError::ExtensionMissing {
+                message: format!("the Leasekeeper extension did not answer within {bound:.1?}"),
+            })
+        })
+    }
+}
+
+impl Connection {
+    async fn open(path: &Path, deadline: Option<SystemTime>) -> Result<Arc<Self>, LockError> {
+        let socket = loop {
+            match UnixStream::connect(path).await {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => tokio::time::sleep(QUEUE_FULL).await,
+                other => break other.map_err(|error| cannot_connect(path, &error))?,
+            }
+        };
+        let connection = Arc::new(Self {
+            socket,
+            state: Mutex::new(State::new()),
+            unwritten: Notify::new(),
+            phase: watch::Sender::new(Phase::Held),
+            deadline,
+        });
+        tokio::spawn(connection.clone().drive());
+        Ok(connection)
+    }
+
+    /// Reads what comes and writes what waits, until the connection ends. Sleeps without a timer in between.
+    async fn drive(self: Arc<Self>) {
+        loop {
+            let unwritten = self.lock().has_unwritten();
+            let used_up = tokio::select! {
+                ready = self.socket.readable() => ready.and_then(|()| {
+                    self.socket.try_io(Interest::READABLE, || if self.look() { Ok(()) } else { Err(WOULD_BLOCK.into()) })
+                }),
+                ready = self.socket.writable(), if unwritten => ready.and_then(|()| {
+                    self.socket.try_io(Interest::WRITABLE, || {
+                        let over = self.look();
+                        if over || !self.lock().has_unwritten() { Ok(()) } else { Err(WOULD_BLOCK.into()) }
+                    })
+                }),
+                () = self.unwritten.notified(), if !unwritten => Ok(()),
+            };
+            match used_up {
+                Err(error) if error.kind() != WOULD_BLOCK => return,
+                _ if self.lock().ended() => return,
+                _ => {}
+            }
+        }
+    }
+
+    /// Reads what has arrived and writes what waits; true when the connection is over.
+    fn look(&self) -> bool {
+        self.turn(&mut self.lock())
+    }
+
+    fn turn(&self, state: &mut State) -> bool {
+        self.read(state);
+        if !self.write(state) {
+            // The other side is gone: its last words say why.
+            self.read(state);
+            state.end();
+        }
+        self.publish(state);
+        state.ended()
+    }
+
+    fn read(&self, state: &mut State) {
+        let mut chunk = [0; 4096];
+        while !state.ended() {
+            match rustix::net::recv(&self.socket, &mut chunk, RecvFlags::DONTWAIT).map(|(count, _)| count) {
+                Ok(0) => state.end(),
+                Ok(count) => state.arrived(&chunk[..count]),
+                Err(Errno::AGAIN) => return,
+                Err(Errno::INTR) => {}
+                Err(_) => state.end(),
+            }
+        }
+    }
+
+    /// False when nothing can be written any more.
+    fn write(&self, state: &mut State) -> bool {
+        while state.has_unwritten() {
+            match rustix::net::send(&self.socket, state.unwritten(), SendFlags::DONTWAIT) {
+                Ok(count) => state.wrote(count),
+                Err(Errno::AGAIN) => {
+                    self.unwritten.notify_one();
+                    return true;
+                }
+                Err(Errno::INTR) => {}
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    fn publish(&self, state: &State) {
+        let phase = state.phase();
+        self.phase.send_if_modified(|published| std::mem::replace(published, phase) != phase);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the connection from this side: the extension gives back whatever it still holds for it.
+    fn close(&self) {
+        let mut state = self.lock();
+        // Invalid strictly before the other side can see the end and give the row away.
+        state.close();
+        self.publish(&state);
+        let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
+    }
+
+    /// What is left of the invocation, if there is one.
+    pub(crate) fn remaining_of_invocation(&self) -> Option<Duration> {
+        self.deadline.map(clock::until)
+    }
+
+    /// What the lease's state is, as far as the socket has told.
+    pub(crate) fn phase(&self) -> Phase {
+        self.look();
+        self.lock().phase()
+    }
+
+    /// How long the lease is valid at least; zero once it is over or is being given back.
+    pub(crate) fn remaining(&self) -> Duration {
+        self.look();
+        self.lock().remaining()
+    }
+
+    /// The lease's figures as last told.
+    pub(crate) fn last_metrics(&self) -> Metrics {
+        self.lock().metrics()
+    }
+
+    async fn ask(&self, op: Op) -> Answered {
+        let answer = {
+            let mut state = self.lock();
+            self.turn(&mut state);
+            let answer = state.ask(op)?;
+            self.turn(&mut state);
+            answer
+        };
+        match answer.await {
+            Ok(answer) => answer,
+            Err(_) => Err(self.lock().why_ended()),
+        }
+    }
+
+    /// Asks about the lease, within the time that an answer without DynamoDB may take.
+    pub(crate) async fn ask_lease(&self, op: impl FnOnce(u64) -> Op) -> Answered {
+        self.look();
+        let lease = self.lock().held()?;
+        let bound = budget::answer(self.remaining_of_invocation());
+        timeout(bound, self.ask(op(lease))).await.unwrap_or_else(|_| {
+            Err(LockError::Unavailable { message: format!("the extension did not answer within {bound:.1?}") })
+        })
+    }
+
+    /// Asks whether the lease is valid, and for how long from now at least.
+    pub(crate) async fn check(&self) -> Result<Duration, LockError> {
+        // An answer can be old by the time this task gets to run; a second one is not, unless nothing runs in time.
+        for _ in 0..2 {
+            let answer = self.ask_lease(|lease| Op::Check { lease }).await?;
+            serde_json::from_value::<Checked>(answer).map_err(|error| unreadable(&error))?;
+            let remaining = self.remaining();
+            if !remaining.is_zero() {
+                return Ok(remaining);
+            }
+            self.lock().held()?;
+        }
+        Err(LockError::Unavailable { message: "every answer was over before it could be read".into() })
+    }
+
+    /// Resolves when the lease is lost, and never if it is given back.
+    pub(crate) async fn lost(&self) -> LostReason {
+        self.look();
+        let mut phase = self.phase.subscribe();
+        let lost = phase.wait_for(|phase| matches!(phase, Phase::Lost(_))).await.map(|phase| *phase);
+        match lost {
+            Ok(Phase::Lost(reason)) => reason,
+            _ => std::future::pending().await,
+        }
+    }
+
+    /// Gives the lease back, once however often it is asked, within its bound.
+    pub(crate) async fn release(&self) -> Result<(), LockError> {
+        let mut phase = self.phase.subscribe();
+        {
+            let mut state = self.lock();
+            self.turn(&mut state);
+            state.release();
+            self.turn(&mut state);
+        }
+        let bound = budget::hand_back(self.remaining_of_invocation());
+        if timeout(bound, phase.wait_for(|phase| *phase != Phase::Held)).await.is_err() {
+            let mut state = self.lock();
+            self.turn(&mut state);
+            state.give_up_release();
+            self.publish(&state);
+        }
+        self.lock().released()
+    }
+}
+
+fn unreadable(error: &serde_json::Error) -> LockError {
+    LockError::Unknown { message: format!("its answer cannot be read: {error}") }
+}
+
+fn cannot_connect(path: &Path, error: &io::Error) -> LockError {
+    let path = path.display();
+    match error.kind() {
+        ErrorKind::InvalidInput => {
+            LockError::config(format!("LEASEKEEPER_SOCKET is no socket's path: {error}: {path}"))
+        }
+        _ => LockError::ExtensionMissing {
+            message: format!("no Leasekeeper extension answers on the socket {path} ({error})"),
+        },
+    }
+}

@@ -1,0 +1,295 @@
+//! What can go wrong, as something callers branch on and as a text that says what to do.
+
+use leasekeeper_wire::{Code, Failure, Holder, LostReason, Metrics};
+use std::fmt;
+use std::time::Duration;
+
+/// Why there is no lock, or why it is not held any more.
+///
+/// The texts go to whoever invoked the function, so they never tell what [`LockError::Busy`] knows of the holder: ask
+/// [`LockError::holder`].
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum LockError {
+    /// Someone else holds the lock and the wait budget is over.
+    #[non_exhaustive]
+    Busy {
+        /// No later than this the row can be free or taken over, unless its holder renews it.
+        retry_after: Option<Duration>,
+        /// What the row says of its holder.
+        holder: Option<Box<Holder>>,
+        /// The figures of the acquire.
+        metrics: Option<Box<Metrics>>,
+    },
+    /// The invocation has no time left to wait in.
+    #[non_exhaustive]
+    BudgetExhausted {},
+    /// The lease is over. Final.
+    #[non_exhaustive]
+    Lost {
+        /// Why.
+        reason: LostReason,
+        /// The lease's figures at its end, where the extension could still tell.
+        metrics: Option<Box<Metrics>>,
+    },
+    /// DynamoDB, or the extension's answer to a question, did not come in time.
+    #[non_exhaustive]
+    Unavailable {
+        /// What was seen.
+        message: String,
+    },
+    /// A permission or the credentials are missing.
+    #[non_exhaustive]
+    Denied {
+        /// Which.
+        message: String,
+    },
+    /// A setting is missing or wrong, or the table is not what it must be.
+    #[non_exhaustive]
+    Config {
+        /// Names the setting and what was expected.
+        message: String,
+    },
+    /// The row under this key was not written by lock protocol version 1.
+    #[non_exhaustive]
+    ForeignRow {
+        /// What is foreign about it.
+        message: String,
+    },
+    /// The request itself is wrong: a key, a template, a range, or a lease that was already given back.
+    #[non_exhaustive]
+    Protocol {
+        /// What was expected.
+        message: String,
+    },
+    /// The body finished, but DynamoDB has not confirmed that the row is gone. The extension goes on trying.
+    #[non_exhaustive]
+    ReleaseUnconfirmed {},
+    /// Nothing answers on the socket.
+    #[non_exhaustive]
+    ExtensionMissing {
+        /// What was tried.
+        message: String,
+    },
+    /// An error of an extension that is newer than this crate.
+    #[non_exhaustive]
+    Unknown {
+        /// The extension's words.
+        message: String,
+    },
+}
+
+impl LockError {
+    /// The one word that is the same in every language.
+    pub fn code(&self) -> Code {
+        match self {
+            Self::Busy { .. } => Code::Busy,
+            Self::BudgetExhausted {} => Code::BudgetExhausted,
+            Self::Lost { .. } => Code::Lost,
+            Self::Unavailable { .. } => Code::Unavailable,
+            Self::Denied { .. } => Code::Denied,
+            Self::Config { .. } => Code::Config,
+            Self::ForeignRow { .. } => Code::ForeignRow,
+            Self::Protocol { .. } => Code::Protocol,
+            Self::ReleaseUnconfirmed {} => Code::ReleaseUnconfirmed,
+            Self::ExtensionMissing { .. } => Code::ExtensionMissing,
+            Self::Unknown { .. } => Code::Unknown,
+        }
+    }
+
+    /// With [`LockError::Busy`]: what the row says of its holder.
+    pub fn holder(&self) -> Option<&Holder> {
+        match self {
+            Self::Busy { holder, .. } => holder.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// With [`LockError::Busy`]: no later than this the row can be free or taken over, unless its holder renews it.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Busy { retry_after, .. } => *retry_after,
+            _ => None,
+        }
+    }
+
+    /// With [`LockError::Lost`]: why.
+    pub fn reason(&self) -> Option<LostReason> {
+        match self {
+            Self::Lost { reason, .. } => Some(*reason),
+            _ => None,
+        }
+    }
+
+    /// The figures of the acquire that failed or of the lease that was lost, where the extension gave them.
+    pub fn metrics(&self) -> Option<Metrics> {
+        match self {
+            Self::Busy { metrics, .. } | Self::Lost { metrics, .. } => metrics.as_deref().copied(),
+            _ => None,
+        }
+    }
+
+    /// The error's name as Lambda reports it: `Leasekeeper.Busy`, `Leasekeeper.Lost` and so on.
+    pub fn error_type(&self) -> &'static str {
+        match self {
+            Self::Busy { .. } => "Leasekeeper.Busy",
+            Self::BudgetExhausted {} => "Leasekeeper.BudgetExhausted",
+            Self::Lost { .. } => "Leasekeeper.Lost",
+            Self::Unavailable { .. } => "Leasekeeper.Unavailable",
+            Self::Denied { .. } => "Leasekeeper.Denied",
+            Self::Config { .. } => "Leasekeeper.Config",
+            Self::ForeignRow { .. } => "Leasekeeper.ForeignRow",
+            Self::Protocol { .. } => "Leasekeeper.Protocol",
+            Self::ReleaseUnconfirmed {} => "Leasekeeper.ReleaseUnconfirmed",
+            Self::ExtensionMissing { .. } => "Leasekeeper.ExtensionMissing",
+            Self::Unknown { .. } => "Leasekeeper.Unknown",
+        }
+    }
+
+    pub(crate) fn lost(reason: LostReason) -> Self {
+        Self::Lost { reason, metrics: None }
+    }
+
+    pub(crate) fn protocol(message: impl Into<String>) -> Self {
+        Self::Protocol { message: message.into() }
+    }
+
+    pub(crate) fn config(message: impl Into<String>) -> Self {
+        Self::Config { message: message.into() }
+    }
+}
+
+impl From<Failure> for LockError {
+    fn from(failure: Failure) -> Self {
+        let Failure { code, message, retry_after_ms, holder, reason, metrics } = failure;
+        let metrics = metrics.map(Box::new);
+        match code {
+            Code::Busy => Self::Busy {
+                retry_after: retry_after_ms.map(Duration::from_millis),
+                holder: holder.map(Box::new),
+                metrics,
+            },
+            Code::BudgetExhausted => Self::BudgetExhausted {},
+            Code::Lost => Self::Lost { reason: reason.unwrap_or(LostReason::Unknown), metrics },
+            Code::Unavailable => Self::Unavailable { message },
+            Code::Denied => Self::Denied { message },
+            Code::Config => Self::Config { message },
+            Code::ForeignRow => Self::ForeignRow { message },
+            Code::Protocol => Self::Protocol { message },
+            Code::ReleaseUnconfirmed => Self::ReleaseUnconfirmed {},
+            Code::ExtensionMissing => Self::ExtensionMissing { message },
+            _ => Self::Unknown { message },
+        }
+    }
+}
+
+impl fmt::Display for LockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Busy { .. } => f.write_str(
+                "the lock is held by someone else and the wait for it is over: try again later, or allow a longer wait \
+                 (`wait` or LEASEKEEPER_WAIT_MS)",
+            ),
+            Self::BudgetExhausted {} => f.write_str(
+                "the invocation has no time left to wait for the lock: raise the function's timeout, or keep less of it \
+                 for the work (`reserve` or LEASEKEEPER_RESERVE_MS)",
+            ),
+            Self::Lost { reason, .. } => write!(f, "the lock was lost ({reason}): {}", advice(*reason)),
+            Self::Unavailable { message } => {
+                write!(f, "the lock's state could not be learned in time; try again: {message}")
+            }
+            Self::Denied { message } => {
+                write!(f, "access to the lock table was refused; see the function's role and credentials: {message}")
+            }
+            Self::Config { message } => write!(f, "Leasekeeper is not set up rightly: {message}"),
+            Self::ForeignRow { message } => write!(
+                f,
+                "the row under this key was not written by lock protocol version 1; use another key or another table: \
+                 {message}"
+            ),
+            Self::Protocol { message } => write!(f, "the lock request is wrong: {message}"),
+            Self::ReleaseUnconfirmed {} => f.write_str(
+                "the work is finished, but giving the lock back was not confirmed in time: until it is, or until the \
+                 lease is over, others may find the lock held",
+            ),
+            Self::ExtensionMissing { message } => write!(
+                f,
+                "{message}: add the Leasekeeper layer to the function; outside Lambda, run the sidecar `leasekeeper` \
+                 with LEASEKEEPER_TABLE set, and LEASEKEEPER_SOCKET the same for both"
+            ),
+            Self::Unknown { message } => {
+                write!(f, "the extension reports an error that this version of the crate does not know: {message}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for LockError {}
+
+fn advice(reason: LostReason) -> &'static str {
+    match reason {
+        LostReason::Stolen => "another owner has taken it over",
+        LostReason::Expired => "no renewal was confirmed in time; DynamoDB could not be reached",
+        LostReason::Deleted => "its row was removed by someone else",
+        LostReason::Denied => "a renewal was refused; see the role's permissions on the lock table",
+        LostReason::Throttled => "its renewals were throttled for too long; see the lock table's capacity",
+        LostReason::Deadline => "the invocation's deadline has passed",
+        LostReason::Thaw => "the environment was frozen and woke for another invocation",
+        LostReason::Shutdown => "the environment is shutting down",
+        LostReason::ExtensionFailed => "the extension failed or went away; see its log",
+        LostReason::MaxHold => "it was held for the longest time that LEASEKEEPER_MAX_HOLD_MS allows",
+        _ => "see the extension's log",
+    }
+}
+
+#[cfg(feature = "lambda")]
+impl From<LockError> for lambda_runtime::Diagnostic {
+    fn from(error: LockError) -> Self {
+        Self { error_type: error.error_type().to_owned(), error_message: error.to_string() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_busy_knows_of_the_holder_is_not_in_its_text() {
+        let mut failure = Failure::new(Code::Busy, "held by arn:secret");
+        failure.retry_after_ms = Some(900);
+        failure.holder = Some(Holder {
+            owner: "owner-secret".into(),
+            function: Some("arn:secret".into()),
+            request_id: Some("request-secret".into()),
+            log_stream: Some("stream-secret".into()),
+            ..Holder::default()
+        });
+        let error = LockError::from(failure);
+        assert!(!error.to_string().contains("secret"), "{error}");
+        assert_eq!(error.holder().map(|holder| holder.owner.as_str()), Some("owner-secret"));
+        assert_eq!(error.retry_after(), Some(Duration::from_millis(900)));
+    }
+
+    #[test]
+    fn every_code_survives_the_way_from_the_wire_and_names_its_type() {
+        let codes = [
+            Code::Busy,
+            Code::BudgetExhausted,
+            Code::Lost,
+            Code::Unavailable,
+            Code::Denied,
+            Code::Config,
+            Code::ForeignRow,
+            Code::Protocol,
+            Code::ReleaseUnconfirmed,
+            Code::ExtensionMissing,
+            Code::Unknown,
+        ];
+        for code in codes {
+            let error = LockError::from(Failure::new(code, "words"));
+            assert_eq!(error.code(), code);
+            let name: String = error.error_type().trim_start_matches("Leasekeeper.").to_owned();
+            assert_eq!(name.to_lowercase(), code.as_str().replace('_', ""));
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Keys and key templates: the table of lock protocol version 1 and every error.
+
+use leasekeeper::{Code, IntoKey, Key, KeyTemplate, LockError, Locks, key};
+use std::fmt::Display;
+
+fn render(template: &str, values: &[(&str, &dyn Display)]) -> Result<String, LockError> {
+    KeyTemplate::parse(template)?.render(values).map(|key| key.as_str().to_owned())
+}
+
+#[test]
+fn templates_give_the_same_keys_as_in_every_other_language() {
+    let table: &[(&str, &[(&str, &dyn Display)], &str)] = &[
+        ("c:{x}", &[("x", &123)], "c:123"),
+        ("{x}:{y}", &[("x", &"acme"), ("y", &"123")], "4:acme:3:123"),
+        ("{x}:{x}", &[("x", &"ab")], "2:ab:2:ab"),
+        ("{x}{y}", &[("x", &"é"), ("y", &"日本")], "2:é6:日本"),
+        ("{x}:{y}", &[("x", &""), ("y", &"")], "0::0:"),
+        ("p:{x}", &[("x", &"")], "p:"),
+        ("{{{x}}}", &[("x", &"q")], "{q}"),
+        ("{x}}}", &[("x", &"q")], "q}"),
+        ("{{x}}", &[], "{x}"),
+        ("}}", &[], "}"),
+        ("plain", &[], "plain"),
+        ("{x}", &[("x", &"{y}")], "{y}"),
+        ("{_a1}", &[("_a1", &true)], "true"),
+    ];
+    for (template, values, key) in table {
+        assert_eq!(render(template, values).as_deref(), Ok(*key), "{template}");
+    }
+}
+
+#[test]
+fn what_is_no_template_or_does_not_fit_it_is_an_error() {
+    let long = "k".repeat(2_049);
+    let table: &[(&str, &[(&str, &dyn Display)], &str)] = &[
+        ("", &[], "empty"),
+        ("{x}", &[("x", &"")], "empty"),
+        ("{x}", &[("x", &long)], "2049 bytes"),
+        ("{x", &[("x", &"q")], "without its `}`"),
+        ("x}", &[("x", &"q")], "lone `}`"),
+        ("{{{x}}", &[("x", &"q")], "lone `}`"),
+        ("{}", &[], "no name"),
+        ("{ x }", &[("x", &"q")], "no name"),
+        ("{1x}", &[("1x", &"q")], "no name"),
+        ("{x.y}", &[("x", &"q")], "no name"),
+        ("{a{b}}", &[("a", &"q")], "no name"),
+        ("{x}", &[], "has no value"),
+        ("{x}", &[("y", &"q")], "no placeholder \"y\""),
+        ("{x}", &[("x", &"q"), ("y", &"q")], "no placeholder \"y\""),
+        ("{x}", &[("x", &"q"), ("x", &"r")], "given twice"),
+        ("plain", &[("x", &"q")], "no placeholder \"x\""),
+    ];
+    for (template, values, words) in table {
+        let error = render(template, values).expect_err(template);
+        assert_eq!(error.code(), Code::Protocol, "{template}");
+        assert!(error.to_string().contains(words), "{template}: {error}");
+    }
+}
+
+#[test]
+fn a_key_has_1_to_2048_bytes_of_utf_8() {
+    assert_eq!(Key::new("").expect_err("empty").code(), Code::Protocol);
+    assert!(Key::new("é".repeat(1_024)).is_ok());
+    assert_eq!(Key::new("é".repeat(1_024) + "x").expect_err("too long").code(), Code::Protocol);
+}
+
+#[test]
+fn a_keys_debug_form_does_not_show_it() {
+    let key = Key::new("customer:secret").expect("a key");
+    assert!(!format!("{key:?}").contains("secret"));
+}
+
+#[test]
+fn the_macro_takes_expressions_and_gives_template_errors_back() {
+    let order = (String::from("acme"), 5);
+    assert_eq!(
+        key!("{tenant}/{id}", tenant = &order.0, id = order.1).map(|key| key.as_str().to_owned()),
+        Ok("4:acme/1:5".into())
+    );
+    assert_eq!(key!("plain").map(|key| key.as_str().to_owned()), Ok("plain".into()));
+    assert_eq!(key!("{tenant}", id = 1).expect_err("no such placeholder").code(), Code::Protocol);
+}
+
+#[test]
+fn any_error_of_a_key_function_is_told() {
+    let parsed: Result<Key, std::num::ParseIntError> = "x".parse::<u8>().map(|_| Key::new("k").expect("a key"));
+    let error = parsed.into_key().expect_err("no number");
+    assert_eq!(error.code(), Code::Protocol);
+    assert!(error.to_string().contains("invalid digit"), "{error}");
+}
+
+#[tokio::test]
+async fn a_bad_key_is_reported_before_anything_is_sent() {
+    let nowhere = Locks::at("/nonexistent/lock.sock");
+    assert_eq!(nowhere.acquire("").await.expect_err("empty").code(), Code::Protocol);
+    assert_eq!(nowhere.acquire(key!("{x}")).await.expect_err("no value").code(), Code::Protocol);
+    assert_eq!(nowhere.acquire("k".repeat(2_049)).await.expect_err("too long").code(), Code::Protocol);
+    assert_eq!(nowhere.acquire("k").await.expect_err("no socket").code(), Code::ExtensionMissing);
+}
