@@ -2,6 +2,7 @@
 
 pub mod clock;
 pub mod driver;
+pub mod lifecycle;
 pub mod log;
 pub mod outbox;
 pub mod server;

@@ -1,2 +1,75 @@
-//! Stub.
-fn main() {}
+//! The `leasekeeper` process: settings, socket, driver and lifecycle, put together.
+
+use leasekeeper_extension::driver::{self, Command};
+use leasekeeper_extension::lifecycle::{self, Mode};
+use leasekeeper_extension::log;
+use leasekeeper_extension::server::{self, Limits, Socket};
+use leasekeeper_extension::settings::{self, Bootstrap, Settings, SettingsError, StoreKind};
+use leasekeeper_extension::store::{DynamoStore, MemoryStore};
+use std::process::ExitCode;
+use std::sync::Arc;
+use tokio::sync::mpsc::UnboundedSender;
+
+fn main() -> ExitCode {
+    let (bootstrap, settings) = settings::read_env();
+    log::init(&bootstrap);
+    for name in settings::unknown_in_env() {
+        tracing::warn!(name, "this variable is unknown: is it misspelt?");
+    }
+    if let Err(error) = &settings {
+        tracing::error!(%error, "settings are missing or wrong: every lock request gets this as its answer");
+    }
+    // One thread: nothing here computes for long, and what blocks (host names, certificates) runs on threads beside it.
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(4).build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            tracing::error!(%error, "the asynchronous runtime cannot be started");
+            return ExitCode::FAILURE;
+        }
+    };
+    let code = runtime.block_on(live(bootstrap, settings));
+    // A look-up of a host name must not hold the end back.
+    runtime.shutdown_background();
+    code
+}
+
+async fn live(bootstrap: Bootstrap, settings: Result<Settings, SettingsError>) -> ExitCode {
+    let lookup = |name: &str| std::env::var(name).ok();
+    let mode = Mode::detect(lookup);
+    let mut socket = Socket::new(&bootstrap.socket, !bootstrap.peer_uids.is_empty());
+    match socket.bind() {
+        Ok(()) => tracing::info!(path = %socket.path().display(), "listening"),
+        Err(error) => {
+            tracing::error!(%error, "no lock can be asked for");
+            // Under Lambda leaving would fail the function; each invocation makes the server try again.
+            if mode == Mode::Standalone {
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    let recheck = socket.recheck();
+    let (driver, warm) = start_driver(settings, mode.surroundings(lookup));
+    let limits = Limits { peer_uids: bootstrap.peer_uids, ..Limits::default() };
+    tokio::spawn(server::run(socket, driver.clone(), limits, std::future::pending()));
+    lifecycle::run(mode, driver, recheck, warm).await;
+    ExitCode::SUCCESS
+}
+
+type Warm = Box<dyn FnOnce()>;
+
+/// Also returns what is to be done once nobody waits for us.
+fn start_driver(
+    settings: Result<Settings, SettingsError>,
+    surroundings: driver::Surroundings,
+) -> (UnboundedSender<Command>, Warm) {
+    let settings = settings.map_err(|error| error.to_string());
+    match &settings {
+        Ok(Settings { store: StoreKind::DynamoDb, table, .. }) => {
+            let store = Arc::new(DynamoStore::new(table));
+            let driver = driver::start(settings, surroundings, store.clone());
+            (driver, Box::new(|| drop(tokio::spawn(async move { store.warm().await }))))
+        }
+        // With wrong settings nothing gets as far as a store.
+        Ok(_) | Err(_) => (driver::start(settings, surroundings, MemoryStore::new()), Box::new(|| ())),
+    }
+}

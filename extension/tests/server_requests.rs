@@ -134,7 +134,7 @@ async fn lines_past_the_limit_in_flight_stay_unread_until_replies_go_out() {
 #[tokio::test]
 async fn bad_lines_in_a_flood_do_not_pass_the_limit_either() {
     let mut served = Served::start();
-    let mut client = served.connect().await;
+    let client = served.connect().await;
     served.opened().await;
     let (reading, mut writing) = client.stream.into_inner().into_split();
     let flood = tokio::spawn(async move {

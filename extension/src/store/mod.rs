@@ -85,3 +85,13 @@ pub trait Store: Send + Sync + 'static {
     /// Connections that are open now may be dead: the next request makes a new one.
     fn drop_connections(&self);
 }
+
+impl<S: Store> Store for Arc<S> {
+    fn send(&self, request: Request) -> impl Future<Output = Response> + Send {
+        (**self).send(request)
+    }
+
+    fn drop_connections(&self) {
+        (**self).drop_connections();
+    }
+}

@@ -1,0 +1,215 @@
+//! The process's life: registered and parked in "next" under Lambda, or a sidecar until a signal.
+
+mod backoff;
+mod event;
+mod next;
+mod register;
+
+use crate::driver::{Command, Surroundings};
+use crate::server::Recheck;
+use crate::store::Note;
+use backoff::Backoff;
+use http::Uri;
+use lambda_runtime_api_client::PooledClient;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::oneshot;
+
+/// How long a sidecar gives locks back for: less than the 10 s after which Docker kills it.
+const SIDECAR_SHUTDOWN: Duration = Duration::from_secs(8);
+
+/// How often a sidecar looks whether its socket is still there; under Lambda each invocation makes it look.
+const SIDECAR_RECHECK: Duration = Duration::from_secs(5);
+
+/// Where we run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// An on-demand function's environment: one invocation at a time, frozen in between.
+    OnDemand,
+    /// An environment of Lambda Managed Instances: many invocations at a time, never frozen, not announced to extensions.
+    ManagedInstances,
+    /// No Lambda at all.
+    Standalone,
+}
+
+impl Mode {
+    /// Reads the variables that Lambda sets.
+    pub fn detect(lookup: impl Fn(&str) -> Option<String>) -> Self {
+        if lookup("AWS_LAMBDA_RUNTIME_API").is_none() {
+            Self::Standalone
+        } else if lookup("AWS_LAMBDA_INITIALIZATION_TYPE").as_deref() == Some("lambda-managed-instances") {
+            Self::ManagedInstances
+        } else {
+            Self::OnDemand
+        }
+    }
+
+    /// What the driver must know of it.
+    pub fn surroundings(self, lookup: impl Fn(&str) -> Option<String>) -> Surroundings {
+        let note = Note {
+            function: lookup("AWS_LAMBDA_FUNCTION_NAME"),
+            request_id: None,
+            log_stream: lookup("AWS_LAMBDA_LOG_STREAM_NAME"),
+        };
+        Surroundings { invocations: self != Self::Standalone, freezes: self == Self::OnDemand, note }
+    }
+}
+
+/// Lives until the environment ends: afterwards the process is to exit. The socket must be bound by now, as functions start
+/// once all extensions have registered. `registered` runs when nobody waits for us any more.
+pub async fn run(mode: Mode, driver: UnboundedSender<Command>, recheck: Recheck, registered: impl FnOnce()) {
+    match mode {
+        Mode::Standalone => {
+            registered();
+            standalone(&driver, &recheck).await;
+        }
+        Mode::OnDemand | Mode::ManagedInstances => under_lambda(mode, driver, recheck, registered).await,
+    }
+}
+
+async fn standalone(driver: &UnboundedSender<Command>, recheck: &Recheck) {
+    let mut terminate = Signals::listen();
+    loop {
+        tokio::select! {
+            signal = terminate.next() => {
+                tracing::info!(signal, "ending: locks are given back");
+                return give_back(driver, SIDECAR_SHUTDOWN).await;
+            }
+            () = tokio::time::sleep(SIDECAR_RECHECK) => recheck.ask(),
+        }
+    }
+}
+
+async fn under_lambda(mode: Mode, driver: UnboundedSender<Command>, recheck: Recheck, registered: impl FnOnce()) {
+    tokio::spawn(ignore_signals());
+    let Some(endpoint) = endpoint(std::env::var("AWS_LAMBDA_RUNTIME_API").ok()) else {
+        tracing::error!("AWS_LAMBDA_RUNTIME_API is no host and port: the extension cannot register");
+        return std::future::pending().await;
+    };
+    let id: Arc<str> = register::register(mode).await.into();
+    registered();
+    let client = Arc::new(PooledClient::builder().with_endpoint(endpoint).build());
+    let mut backoff = Backoff::default();
+    loop {
+        // A task of its own: a panic in it must not end the process, which would fail the invocation.
+        let events = next::serve(client.clone(), id.clone(), driver.clone(), recheck.clone());
+        match tokio::spawn(events).await {
+            Ok(()) => return,
+            Err(fault) => {
+                tracing::error!(%fault, "the event loop failed and starts anew");
+                backoff.wait().await;
+            }
+        }
+    }
+}
+
+/// The Extensions API's place; `None` if it cannot be one.
+fn endpoint(value: Option<String>) -> Option<Uri> {
+    value?.parse::<Uri>().ok().filter(|uri| uri.authority().is_some())
+}
+
+/// Under Lambda the end is SHUTDOWN: an extension that leaves earlier fails the invocation.
+async fn ignore_signals() {
+    let mut terminate = Signals::listen();
+    loop {
+        let signal = terminate.next().await;
+        tracing::warn!(signal, "a signal is ignored: the extension ends with SHUTDOWN");
+    }
+}
+
+/// Has everything given back that can be, within `within`.
+async fn give_back(driver: &UnboundedSender<Command>, within: Duration) {
+    let (done, told) = oneshot::channel();
+    if driver.send(Command::Shutdown { done }).is_err() {
+        return tracing::error!("nothing is given back: the lock driver has failed");
+    }
+    match tokio::time::timeout(within, told).await {
+        Ok(Ok(())) => tracing::info!("every lock is given back"),
+        Ok(Err(_)) => tracing::error!("the lock driver failed while locks were given back"),
+        Err(_) => tracing::warn!(
+            within_ms = u64::try_from(within.as_millis()).unwrap_or(u64::MAX),
+            "some locks could not be given back in time: their leases expire"
+        ),
+    }
+}
+
+/// The signals that ask a process to end.
+struct Signals {
+    /// Absent where it cannot be listened to.
+    terminate: Option<Signal>,
+    interrupt: Option<Signal>,
+}
+
+impl Signals {
+    fn listen() -> Self {
+        let listen = |kind| {
+            signal(kind).inspect_err(|error| tracing::error!(%error, ?kind, "a signal cannot be listened to")).ok()
+        };
+        Self { terminate: listen(SignalKind::terminate()), interrupt: listen(SignalKind::interrupt()) }
+    }
+
+    /// The next one's name.
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            () = received(&mut self.terminate) => "SIGTERM",
+            () = received(&mut self.interrupt) => "SIGINT",
+        }
+    }
+}
+
+async fn received(signal: &mut Option<Signal>) {
+    if let Some(signal) = signal
+        && signal.recv().await.is_some()
+    {
+        return;
+    }
+    std::future::pending().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mode_is_read_from_what_lambda_sets() {
+        let mode = |api: Option<&str>, kind: Option<&str>| {
+            Mode::detect(|name| match name {
+                "AWS_LAMBDA_RUNTIME_API" => api.map(String::from),
+                "AWS_LAMBDA_INITIALIZATION_TYPE" => kind.map(String::from),
+                _ => None,
+            })
+        };
+        let api = Some("127.0.0.1:9001");
+        assert_eq!(mode(None, None), Mode::Standalone);
+        assert_eq!(mode(None, Some("lambda-managed-instances")), Mode::Standalone);
+        assert_eq!(mode(api, Some("lambda-managed-instances")), Mode::ManagedInstances);
+        for kind in [None, Some("on-demand"), Some("provisioned-concurrency"), Some("snap-start"), Some("new")] {
+            assert_eq!(mode(api, kind), Mode::OnDemand, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn the_driver_is_told_what_its_surroundings_are() {
+        let lookup = |name: &str| (name == "AWS_LAMBDA_FUNCTION_NAME").then(|| String::from("import"));
+        let told = |mode: Mode| {
+            let surroundings = mode.surroundings(lookup);
+            assert_eq!(surroundings.note.function.as_deref(), Some("import"));
+            (surroundings.invocations, surroundings.freezes)
+        };
+        assert_eq!(told(Mode::Standalone), (false, false));
+        assert_eq!(told(Mode::OnDemand), (true, true));
+        assert_eq!(told(Mode::ManagedInstances), (true, false));
+    }
+
+    #[test]
+    fn an_endpoint_is_a_host_and_a_port() {
+        for right in ["127.0.0.1:9001", "localhost:1", "[::1]:9001", "169.254.100.1:9001"] {
+            assert!(endpoint(Some(right.into())).is_some(), "{right}");
+        }
+        for wrong in [None, Some(""), Some("/path"), Some("a b"), Some("http://")] {
+            assert!(endpoint(wrong.map(String::from)).is_none(), "{wrong:?}");
+        }
+    }
+}
