@@ -1,5 +1,6 @@
 //! The fault front: a proxy before the emulator that a test can order about.
 
+use super::PYDYNOX;
 use super::emulator::{listen, serve};
 use super::fault::{Fault, Operation};
 use super::reply::{Reply, error, page};
@@ -33,6 +34,8 @@ pub struct Recorded {
     pub at: Duration,
     /// On which connection, counted from 1.
     pub connection: u64,
+    /// The name of its client: the path of its endpoint.
+    pub client: String,
     /// What it is.
     pub operation: Operation,
     /// The key of its item; none for a transaction.
@@ -43,6 +46,8 @@ pub struct Recorded {
     pub fault: Option<Fault>,
     /// The HTTP status that the client was sent, if it was sent one.
     pub status: Option<u16>,
+    /// When the store's answer was there, counted from the front's start.
+    pub answered: Option<Duration>,
 }
 
 /// A running proxy.
@@ -243,27 +248,41 @@ impl Session {
         let body: Value = serde_json::from_slice(&body).map_err(|_| Hangup)?;
         let key = strict::key(operation, &body);
         let fault = self.shared.rules.meet(operation, key.as_deref());
-        let number = self.log(operation, key, &body, fault);
-        if let Err(broken) = strict::check(operation, &body, self.shared.table) {
+        let client = forwarded.uri().path().trim_matches('/').to_owned();
+        let checked = strict::check(operation, &body, self.shared.table, client != PYDYNOX);
+        let number = self.log(client, operation, key, body, fault);
+        if let Err(broken) = checked {
             self.shared.state().violations.push(format!("{operation:?}: {broken}"));
             return Ok(error(400, "ValidationException", &broken));
         }
         let answer = self.meet(fault, forwarded).await;
-        self.shared.state().log[number].status = answer.as_ref().ok().map(|answer| answer.status().as_u16());
+        let answered = self.shared.started.elapsed();
+        let status = answer.as_ref().ok().map(|answer| answer.status().as_u16());
+        let recorded = &mut self.shared.state().log[number];
+        (recorded.status, recorded.answered) = (status, Some(answered));
         self.shared.logged.send_replace(());
         answer
     }
 
-    fn log(&self, operation: Operation, key: Option<String>, body: &Value, fault: Option<Fault>) -> usize {
+    fn log(
+        &self,
+        client: String,
+        operation: Operation,
+        key: Option<String>,
+        body: Value,
+        fault: Option<Fault>,
+    ) -> usize {
         let mut state = self.shared.state();
         state.log.push(Recorded {
             at: self.shared.started.elapsed(),
             connection: self.connection,
+            client,
             operation,
             key,
-            body: body.clone(),
+            body,
             fault,
             status: None,
+            answered: None,
         });
         let number = state.log.len() - 1;
         drop(state);
@@ -294,8 +313,7 @@ impl Session {
 
     /// Hands the request on, in a task of its own: a client that goes away does not undo what it has sent.
     async fn forward(&self, mut request: Request<Full<Bytes>>, delay: Duration) -> Result<Response<Reply>, Hangup> {
-        let path = request.uri().path().to_owned();
-        *request.uri_mut() = format!("http://{}{path}", self.shared.upstream).parse().map_err(|_| Hangup)?;
+        *request.uri_mut() = format!("http://{}/", self.shared.upstream).parse().map_err(|_| Hangup)?;
         let upstream = self.upstream.clone();
         let exchange = tokio::spawn(async move {
             sleep(delay).await;

@@ -22,6 +22,9 @@ use std::time::Duration;
 /// The lock table's name.
 const TABLE: &str = "locks";
 
+/// The name under which pydynox works on the table.
+pub const PYDYNOX: &str = "pydynox";
+
 /// One DynamoDB with one empty lock table. Both its threads end when it is dropped.
 ///
 /// Dropping it panics if a client broke the rules that [`Front::violations`] names.
@@ -50,6 +53,12 @@ impl Dynamo {
         format!("http://{}", self.front.address())
     }
 
+    /// The same for a client whose requests the log tells from others' by this name. [`PYDYNOX`] may send what only the
+    /// extension must not.
+    pub fn endpoint_as(&self, client: &str) -> String {
+        format!("{}/{client}", self.endpoint())
+    }
+
     /// The lock table's name.
     pub fn table(&self) -> &'static str {
         TABLE
@@ -62,8 +71,13 @@ impl Dynamo {
 
     /// Environment variables that lead an AWS SDK of any language, and the extension, here and nowhere else.
     pub fn env(&self) -> Vec<(&'static str, String)> {
+        self.env_as("")
+    }
+
+    /// The same for a client with a name: see [`Dynamo::endpoint_as`].
+    pub fn env_as(&self, client: &str) -> Vec<(&'static str, String)> {
         vec![
-            ("AWS_ENDPOINT_URL_DYNAMODB", self.endpoint()),
+            ("AWS_ENDPOINT_URL_DYNAMODB", self.endpoint_as(client)),
             ("AWS_REGION", "eu-central-1".to_owned()),
             ("AWS_DEFAULT_REGION", "eu-central-1".to_owned()),
             ("AWS_ACCESS_KEY_ID", "AKIDTESTKIT".to_owned()),

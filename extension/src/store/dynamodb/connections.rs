@@ -10,7 +10,7 @@ use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -58,7 +58,7 @@ pub(super) struct Attempt {
     /// The pool had an open connection for it.
     pooled: Arc<AtomicBool>,
     /// Knows the connection from the moment the request is handed to it.
-    connection: CaptureSmithyConnection,
+    connection: Arc<OnceLock<CaptureSmithyConnection>>,
 }
 
 impl Attempt {
@@ -69,7 +69,7 @@ impl Attempt {
 
     /// Was it handed to a connection? If not, the store can never have seen it, nor will it after its future is dropped.
     pub(super) fn sent(&self) -> bool {
-        self.connection.get().is_some()
+        self.connection.get().is_some_and(|connection| connection.get().is_some())
     }
 }
 
@@ -84,7 +84,13 @@ impl HttpConnector for Watched {
         let Some(attempt) = request.extension::<Attempt>().cloned() else {
             return self.connector.call(request);
         };
-        request.add_extension(attempt.connection.clone());
+        // The SDK's own, if it follows the connection too: it does not use one again that brought a transient error.
+        let connection = request.extension::<CaptureSmithyConnection>().cloned().unwrap_or_else(|| {
+            let connection = CaptureSmithyConnection::new();
+            request.add_extension(connection.clone());
+            connection
+        });
+        attempt.connection.get_or_init(|| connection);
         let mut call = self.connector.call(request);
         HttpConnectorFuture::new(async move {
             // The pool hands out an idle connection at the first poll or not at all.

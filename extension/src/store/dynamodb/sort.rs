@@ -3,7 +3,7 @@
 use super::connections::Attempt;
 use crate::store::Text;
 use aws_credential_types::provider::error::CredentialsError;
-use aws_sdk_dynamodb::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use leasekeeper_core::{Answer, Refusal};
 use std::error::Error;
@@ -56,7 +56,8 @@ fn told<E>(place: Place<'_>, error: &SdkError<E, HttpResponse>) -> String
 where
     E: Error + Send + Sync + 'static,
 {
-    format!("{} on table `{}`: {}", place.action, place.table, DisplayErrorContext(error))
+    let causes: Vec<_> = causes(error).map(ToString::to_string).collect();
+    format!("{} on table `{}`: {}", place.action, place.table, causes.join(": "))
 }
 
 /// The store's own words. An answer below 500 was never applied.
@@ -143,5 +144,10 @@ where
 }
 
 fn credentials<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e CredentialsError> {
-    std::iter::successors(Some(error), |&error| error.source()).find_map(|error| error.downcast_ref())
+    causes(error).find_map(|cause| cause.downcast_ref())
+}
+
+/// An error and what is behind it, outermost first.
+fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |&error| error.source())
 }
