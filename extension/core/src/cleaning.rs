@@ -47,6 +47,20 @@ impl<S: Symbol> Core<S> {
         };
         if gone {
             self.row_is_gone(id, &owner);
+        } else {
+            // The hand-over must not eat the time for deletes.
+            self.restart_clean_up(id);
+        }
+    }
+
+    /// Something to delete has turned up while cleaning: its budget starts now.
+    pub(crate) fn restart_clean_up(&mut self, id: LeaseId) {
+        let now = self.clock.timer;
+        let Some(entry) = self.leases.get_mut(&id) else { return };
+        let until = now + entry.lease().cleanup_budget();
+        if let Phase::Cleaning(cleaning) = &mut entry.phase {
+            cleaning.until = until;
+            cleaning.next = now;
         }
     }
 
@@ -62,7 +76,11 @@ impl<S: Symbol> Core<S> {
             return;
         }
         if now >= cleaning.until {
-            return self.finish_cleaning(id);
+            // A Put that is still under way may land: its answer is waited for, and the budget starts again with it.
+            if !entry.flying() {
+                self.finish_cleaning(id);
+            }
+            return;
         }
         if now < cleaning.next {
             return;

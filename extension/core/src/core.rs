@@ -36,6 +36,8 @@ pub struct Core<S: Symbol> {
     pub(crate) invocations: Invocations<S>,
     /// Renewals wait until then, on the timer clock: an INVOKE may be about to end their invocation.
     pub(crate) thaw_until: Option<Micros>,
+    /// The wait was started anew by a second late reading.
+    thaw_extended: bool,
     pub(crate) shut_down: bool,
     next_request: RequestNo,
     outputs: VecDeque<Output<S>>,
@@ -55,6 +57,7 @@ impl<S: Symbol> Core<S> {
             abandoned: Abandoned::new(memory),
             invocations: Invocations::new(memory),
             thaw_until: None,
+            thaw_extended: false,
             shut_down: false,
             next_request: 0,
             outputs: VecDeque::new(),
@@ -133,7 +136,7 @@ impl<S: Symbol> Core<S> {
         match pending.kind {
             Kind::Put => self.put_answered(pending.lease, no, answer, entropy),
             Kind::Poll => self.poll_answered(&pending.key, no, answer, entropy),
-            Kind::Renew { version, sent } => self.renewal_answered(pending.lease, &version, sent, answer),
+            Kind::Renew { version, sent } => self.renewal_answered(pending.lease, no, &version, sent, answer),
             Kind::Delete { owner } => self.delete_answered(pending.lease, &owner, answer, entropy),
         }
     }
@@ -211,12 +214,18 @@ impl<S: Symbol> Core<S> {
 
     /// A reading that comes late while leases are held may follow a freeze.
     fn notice_jump(&mut self, passed: Micros) {
-        let held = self.leases.values().filter(|entry| entry.holding().is_some() || entry.flying());
+        let before = self.clock.held - passed;
+        let held = self.leases.values().filter(|entry| entry.may_be_held(before));
         let Some(shortest) = held.map(Entry::lease).min_by_key(|lease| lease.full()) else { return };
         if passed > shortest.cadence() + shortest.late() {
             self.emit(Output::Thawed);
             if self.config.freezes {
-                self.thaw_until = Some(self.clock.timer + shortest.thaw_wait());
+                // A late reading while renewals already wait may be a second freeze; a third one is starvation, and
+                // to wait for ever would lose the lease.
+                if self.thaw_until.is_none() || !self.thaw_extended {
+                    self.thaw_extended = self.thaw_until.is_some();
+                    self.thaw_until = Some(self.clock.timer + shortest.thaw_wait());
+                }
             }
         }
     }
@@ -227,7 +236,7 @@ impl<S: Symbol> Core<S> {
         }
         self.thaw_until = None;
         self.invocations.began(scope);
-        let deadline = remaining.map(|remaining| self.clock.held + remaining);
+        let deadline = remaining.map(|remaining| self.clock.held.saturating_add(remaining));
         let mut over = Vec::new();
         for (id, entry) in &mut self.leases {
             match &entry.scope {
@@ -263,7 +272,7 @@ impl<S: Symbol> Core<S> {
         let on_timer = |at: Micros| at.saturating_sub(self.clock.timer);
         let on_held = |at: Micros| at.saturating_sub(self.clock.held);
         let mut due = Vec::new();
-        if entry.flying() || entry.holding().is_some() {
+        if entry.may_be_held(self.clock.held) {
             due.push(entry.lease().cadence());
         }
         match &entry.phase {
@@ -281,7 +290,7 @@ impl<S: Symbol> Core<S> {
                 due.extend(
                     holding.ungranted.as_ref().map(|waiting| on_timer(waiting.until)).filter(|delay| *delay > 0),
                 );
-                if !holding.in_danger {
+                if !holding.in_danger && holding.ungranted.is_none() {
                     due.push(on_held(holding.start + entry.lease().danger_after()));
                 }
                 if holding.in_flight.is_none() {
@@ -294,12 +303,11 @@ impl<S: Symbol> Core<S> {
             }
             Phase::Lapsing { until } => due.push(on_held(*until)),
             Phase::Cleaning(cleaning) => {
-                due.push(on_timer(cleaning.until));
-                if cleaning.in_flight.is_none()
-                    && cleaning.handed_to.is_none()
-                    && entry.puts.iter().any(|put| put.state != PutState::Flying)
-                {
-                    due.push(on_timer(cleaning.next));
+                let settled = entry.puts.iter().any(|put| put.state != PutState::Flying);
+                // While a request is under way its answer, or the lack of one, brings the next step.
+                let idle = cleaning.in_flight.is_none() && cleaning.handed_to.is_none();
+                if settled && idle && self.clock.timer < cleaning.until {
+                    due.push(on_timer(cleaning.until.min(cleaning.next)));
                 }
             }
         }

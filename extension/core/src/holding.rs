@@ -1,7 +1,7 @@
 //! A held lease: renewal, danger and recovery, loss with its reason.
 
 use crate::lease::{Entry, Kind, Phase, PutState};
-use crate::{Answer, Core, Entropy, LeaseId, LostReason, Micros, Op, Output, Refused, Seen, Symbol};
+use crate::{Answer, Core, Entropy, LeaseId, LostReason, Micros, Op, Output, Refused, RequestNo, Seen, Symbol};
 
 impl<S: Symbol> Core<S> {
     /// A holder's own timers: renewal and danger.
@@ -46,11 +46,19 @@ impl<S: Symbol> Core<S> {
     }
 
     /// The validity was looked at before: here the lease is still valid, or no longer held.
-    pub(crate) fn renewal_answered(&mut self, id: LeaseId, version: &S, sent: Micros, answer: Answer<S>) {
+    pub(crate) fn renewal_answered(
+        &mut self,
+        id: LeaseId,
+        no: RequestNo,
+        version: &S,
+        sent: Micros,
+        answer: Answer<S>,
+    ) {
         let timer = self.clock.timer;
         let Some(entry) = self.leases.get_mut(&id) else { return };
         let lease = entry.lease();
-        let Some(holding) = entry.holding_mut() else { return };
+        // A lease that went back to waiting and won another row: the answer speaks of the row before.
+        let Some(holding) = entry.holding_mut().filter(|holding| holding.in_flight == Some(no)) else { return };
         holding.in_flight = None;
         match answer {
             Answer::Done => self.adopt(id, version, sent),
@@ -121,7 +129,7 @@ impl<S: Symbol> Core<S> {
             return;
         }
         holding.ungranted = None;
-        holding.hold_until = max_hold.map(|most| held + most);
+        holding.hold_until = max_hold.map(|most| held.saturating_add(most));
         let owner = holding.owner.clone();
         self.emit(Output::Granted { lease: id, owner, valid: lease.validity() - age });
     }

@@ -55,6 +55,15 @@ impl<S> Entry<S> {
         self.puts.iter().any(|put| put.state == PutState::Flying)
     }
 
+    /// Is it held, or could a Put of it still prove to have landed in time to be granted? Then the clocks are read often.
+    pub(crate) fn may_be_held(&self, held_clock: Micros) -> bool {
+        match &self.phase {
+            Phase::Holding(_) => true,
+            Phase::Waiting(_) => self.puts.iter().any(|put| held_clock - put.sent < self.lease().validity()),
+            Phase::Lapsing { .. } | Phase::Cleaning(_) => false,
+        }
+    }
+
     /// Is it waiting for the key's poller, with nothing of its own under way?
     pub(crate) fn is_parked(&self) -> bool {
         self.waiting().is_some_and(|waiting| waiting.retry_at.is_none()) && !self.flying()

@@ -16,7 +16,7 @@ impl<S: Symbol> Core<S> {
             return self.emit(Output::Refused(ask.lease, Refused::BudgetExhausted));
         }
         let waiting = Waiting {
-            until: self.clock.timer + ask.wait,
+            until: self.clock.timer.saturating_add(ask.wait),
             first: true,
             retry_at: None,
             backoff: Backoff::new(),
@@ -27,7 +27,7 @@ impl<S: Symbol> Core<S> {
             key: ask.key.clone(),
             lease_ms: ask.lease_ms,
             scope: ask.scope,
-            deadline: ask.remaining.map(|remaining| self.clock.held + remaining),
+            deadline: ask.remaining.map(|remaining| self.clock.held.saturating_add(remaining)),
             max_hold: ask.max_hold,
             puts: Vec::new(),
             phase: Phase::Waiting(waiting),
@@ -84,9 +84,14 @@ impl<S: Symbol> Core<S> {
         let sent = self.clock.held;
         if let Some(entry) = self.leases.get_mut(&id) {
             entry.puts.push(Put { no, owner, version, sent, over, state: PutState::Flying });
-            if let Some(waiting) = entry.waiting_mut() {
-                waiting.retry_at = None;
+            if entry.puts.len() > MOST_PUTS {
+                // Remembered as given up: should it land after all, it is taken over on its owner and version.
+                let oldest = entry.puts.remove(0);
+                self.abandoned.remember(&oldest.owner, self.clock.timer);
             }
+        }
+        if let Some(waiting) = self.leases.get_mut(&id).and_then(Entry::waiting_mut) {
+            waiting.retry_at = None;
         }
         no
     }
@@ -132,6 +137,9 @@ impl<S: Symbol> Core<S> {
             }
             true
         });
+        if entry.puts.iter().any(|put| put.no == no) {
+            self.restart_clean_up(id);
+        }
     }
 
     fn try_later<E: Entropy<S>>(&mut self, id: LeaseId, text: String, longest: Micros, entropy: &mut E) {
@@ -156,6 +164,21 @@ impl<S: Symbol> Core<S> {
         if let Some(waiting) = self.leases.get_mut(&id).and_then(Entry::waiting_mut) {
             waiting.first = false;
         }
+        // What a failed condition shows is as good as a read: the first waiter's Put stands in for the next poll.
+        let leads = self.contests.get(&key).is_some_and(|contest| contest.waiters.first() == Some(&id));
+        if leads && !free {
+            self.pace_polls(&key, LONGEST_PAUSE, entropy);
+        }
+    }
+
+    /// Puts the next poll of `key` off by a growing pause.
+    fn pace_polls<E: Entropy<S>>(&mut self, key: &S, longest: Micros, entropy: &mut E) {
+        let stored = self.observations.get(key).map(|seen| Lease::from_ms(seen.row.lease_ms).longest_poll());
+        let jitter = entropy.jitter();
+        let now = self.clock.timer;
+        let Some(contest) = self.contests.get_mut(key) else { return };
+        let pause = contest.backoff.pause(longest, jitter);
+        contest.next = now + stored.map_or(pause, |most| pause.min(most));
     }
 
     /// Is it a row of the waiter's own, or one that ends its wait? Else it remembers whose row it was.
@@ -323,16 +346,11 @@ impl<S: Symbol> Core<S> {
     }
 
     pub(crate) fn poll_answered<E: Entropy<S>>(&mut self, key: &S, no: RequestNo, answer: Answer<S>, entropy: &mut E) {
-        let stored = self.observations.get(key).map(|seen| Lease::from_ms(seen.row.lease_ms).longest_poll());
-        let throttled = matches!(answer, Answer::Throttled(_));
-        let longest = if throttled { LONGEST_THROTTLED_PAUSE } else { LONGEST_PAUSE };
-        let jitter = entropy.jitter();
-        let now = self.clock.timer;
         let Some(contest) = self.contests.get_mut(key).filter(|contest| contest.poll == Some(no)) else { return };
         contest.poll = None;
-        let pause = contest.backoff.pause(longest, jitter);
-        contest.next = now + stored.map_or(pause, |most| pause.min(most));
         let waiters = contest.waiters.clone();
+        let throttled = matches!(answer, Answer::Throttled(_));
+        self.pace_polls(key, if throttled { LONGEST_THROTTLED_PAUSE } else { LONGEST_PAUSE }, entropy);
         for id in waiters {
             if self.leases.get(&id).is_some_and(Entry::is_parked) {
                 self.poll_tells(id, &answer, entropy);
@@ -407,6 +425,8 @@ impl<S: Symbol> Core<S> {
 
 /// Hand-overs inside one environment in a row.
 const HAND_OVERS: u32 = 3;
+/// How many Puts of one acquire are kept whose outcome is open.
+const MOST_PUTS: usize = 64;
 
 fn shows<S: Symbol>(seen: &Seen<S>, put: &Put<S>) -> bool {
     matches!(seen, Seen::Row(row) if row.owner == put.owner && row.version == put.version)
