@@ -1,1 +1,6 @@
-//! Stub.
+//! The test kit: an embedded DynamoDB with faults, a Lambda sandbox, AWS's emulator, and what the tests share.
+
+pub mod sandbox;
+pub mod dynamo;
+pub mod pydynox;
+pub mod programs;

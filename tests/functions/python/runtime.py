@@ -1,0 +1,159 @@
+"""A Runtime API loop whose handler does the steps that its event lists: the tests' hands inside a function.
+
+The event is {"steps": [...]}; each step is an object with one of these under "do":
+  send      a request line on the lock socket: {"do": "send", "line": {"op": "acquire", "key": "a"}}; "v", "id" and, for an
+            acquire, "request_id" and "remaining_ms" are added unless they are there; its reply goes into the answer
+  text      a raw line as it is: {"do": "text", "text": "nonsense"}; its reply goes into the answer
+  events    waits up to "ms" for an event line of the connection; it, or null, goes into the answer
+  say       prints "text", so that the test knows how far the handler is
+  sleep     for "ms"
+  spin      "threads" processes keep the CPU busy for "ms"
+  close     closes the connection
+  keep      keeps the connection open after the invocation: a leak
+  tmp       what is below the temporary directory goes into the answer
+  fail      raises an error
+  exit      ends the process with "code"
+The connection is made at the first need and closed at the end. With AWS_LAMBDA_MAX_CONCURRENCY so many invocations run at
+once, each with a connection of its own. Standard library only.
+"""
+
+import http.client
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+API = os.environ["AWS_LAMBDA_RUNTIME_API"]
+kept = threading.local()
+
+
+def ask(connection, method, path, body=None):
+    connection.request(method, path, body)
+    response = connection.getresponse()
+    return response.headers, response.read().decode()
+
+
+class Client:
+    """One connection to the lock socket."""
+
+    def __init__(self):
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.socket.connect(os.environ["LEASEKEEPER_SOCKET"])
+        self.unread = b""
+        self.events = []
+        self.next_id = 1
+
+    def line(self, seconds=None):
+        """The next line; None if it does not come in time or the connection ends."""
+        self.socket.settimeout(seconds)
+        while b"\n" not in self.unread:
+            try:
+                more = self.socket.recv(65536)
+            except TimeoutError:
+                return None
+            if not more:
+                return None
+            self.unread += more
+        line, _, self.unread = self.unread.partition(b"\n")
+        return json.loads(line)
+
+    def reply(self):
+        """The next line that is no event."""
+        while (line := self.line()) is not None:
+            if "event" not in line:
+                return line
+            self.events.append(line)
+        return {"closed": True}
+
+    def event(self, seconds):
+        return self.events.pop(0) if self.events else self.line(seconds)
+
+    def send(self, line, request_id, remaining_ms):
+        line = {"v": 1, "id": self.next_id, **line}
+        self.next_id += 1
+        if line["op"] == "acquire":
+            line = {"request_id": request_id, "remaining_ms": remaining_ms(), **line}
+        self.socket.sendall(json.dumps(line).encode() + b"\n")
+        return self.reply()
+
+    def text(self, text):
+        self.socket.sendall(text.encode() + b"\n")
+        return self.reply()
+
+
+def spin(threads, ms):
+    """Busy processes, which no interpreter lock keeps from all of the CPU."""
+    code = f"import time\nend = time.monotonic() + {ms / 1000}\nwhile time.monotonic() < end: pass"
+    for busy in [subprocess.Popen([sys.executable, "-c", code]) for _ in range(threads)]:
+        busy.wait()
+
+
+def run(steps, request_id, deadline_ms):
+    client = getattr(kept, "client", None)
+    kept.client = None
+    keep = False
+    answer = []
+    try:
+        for step in steps:
+            do = step["do"]
+            if do in ("send", "text", "events") and client is None:
+                client = Client()
+            if do == "send":
+                remaining = lambda: max(0, deadline_ms - time.time_ns() // 1_000_000)
+                answer.append(client.send(step["line"], request_id, remaining))
+            elif do == "text":
+                answer.append(client.text(step["text"]))
+            elif do == "events":
+                answer.append(client.event(step["ms"] / 1000))
+            elif do == "say":
+                print(step["text"], flush=True)
+            elif do == "sleep":
+                time.sleep(step["ms"] / 1000)
+            elif do == "spin":
+                spin(step["threads"], step["ms"])
+            elif do == "close":
+                client.socket.close()
+                client = None
+            elif do == "keep":
+                keep = True
+            elif do == "tmp":
+                root = os.environ["TMPDIR"]
+                answer.append(sorted(os.path.join(at, f) for at, _, files in os.walk(root) for f in files))
+            elif do == "fail":
+                raise RuntimeError("as asked")
+            elif do == "exit":
+                os._exit(step["code"])
+            else:
+                raise ValueError(f"unknown step {do}")
+    finally:
+        if client is not None and not keep:
+            client.socket.close()
+        elif keep:
+            kept.client = client
+    return answer
+
+
+def loop():
+    # Without a time limit: the next event may be hours away.
+    connection = http.client.HTTPConnection(API)
+    while True:
+        headers, body = ask(connection, "GET", "/2018-06-01/runtime/invocation/next")
+        request_id = headers["Lambda-Runtime-Aws-Request-Id"]
+        base = f"/2018-06-01/runtime/invocation/{request_id}"
+        try:
+            answer = run(json.loads(body)["steps"], request_id, int(headers["Lambda-Runtime-Deadline-Ms"]))
+        except Exception as error:
+            failure = {"errorType": type(error).__name__, "errorMessage": str(error)}
+            ask(connection, "POST", f"{base}/error", json.dumps(failure))
+        else:
+            ask(connection, "POST", f"{base}/response", json.dumps(answer))
+
+
+for _ in range(int(os.environ.get("AWS_LAMBDA_MAX_CONCURRENCY", "1")) - 1):
+    threading.Thread(target=loop, daemon=True).start()
+print("runtime sees", sorted(os.environ), flush=True)
+print("runtime cpus", sorted(os.sched_getaffinity(0)), flush=True)
+loop()
