@@ -51,8 +51,7 @@ fn settings(lease_ms: &str) -> Result<Settings, String> {
     Ok(Settings::from_lookup(find).unwrap())
 }
 
-const ON_DEMAND: fn() -> Surroundings =
-    || Surroundings { invocations: true, freezes: true, ..Surroundings::default() };
+const ON_DEMAND: fn() -> Surroundings = || Surroundings { invocations: true, freezes: true, ..Surroundings::default() };
 
 struct Client {
     driver: UnboundedSender<Command>,

@@ -70,10 +70,10 @@ pub async fn run(mode: Mode, driver: UnboundedSender<Command>, recheck: Recheck,
 }
 
 async fn standalone(driver: &UnboundedSender<Command>, recheck: &Recheck) {
-    let mut terminate = Signals::listen();
+    let mut signals = Signals::listen();
     loop {
         tokio::select! {
-            signal = terminate.next() => {
+            signal = signals.next() => {
                 tracing::info!(signal, "ending: locks are given back");
                 return give_back(driver, SIDECAR_SHUTDOWN).await;
             }
@@ -83,7 +83,7 @@ async fn standalone(driver: &UnboundedSender<Command>, recheck: &Recheck) {
 }
 
 async fn under_lambda(mode: Mode, driver: UnboundedSender<Command>, recheck: Recheck, registered: impl FnOnce()) {
-    tokio::spawn(ignore_signals());
+    tokio::spawn(ignore(Signals::listen()));
     let Some(endpoint) = endpoint(std::env::var("AWS_LAMBDA_RUNTIME_API").ok()) else {
         tracing::error!("AWS_LAMBDA_RUNTIME_API is no host and port: the extension cannot register");
         return std::future::pending().await;
@@ -111,10 +111,9 @@ fn endpoint(value: Option<String>) -> Option<Uri> {
 }
 
 /// Under Lambda the end is SHUTDOWN: an extension that leaves earlier fails the invocation.
-async fn ignore_signals() {
-    let mut terminate = Signals::listen();
+async fn ignore(mut signals: Signals) {
     loop {
-        let signal = terminate.next().await;
+        let signal = signals.next().await;
         tracing::warn!(signal, "a signal is ignored: the extension ends with SHUTDOWN");
     }
 }

@@ -3,6 +3,8 @@
 // Each test file uses a part of it.
 #![allow(dead_code)]
 
+pub(crate) mod process;
+
 use leasekeeper_extension::driver::{ClientId, Command, Gone};
 use leasekeeper_extension::outbox::Outbox;
 use leasekeeper_extension::server::{self, Limits, Recheck, Socket};

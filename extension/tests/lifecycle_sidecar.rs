@@ -1,0 +1,101 @@
+//! The real process without Lambda, and with settings that are wrong.
+
+mod common;
+
+use common::process::{Api, Extension, acquire};
+use common::{Client, soon};
+use leasekeeper_wire::Op;
+use rustix::process::Signal;
+use serde_json::json;
+
+/// A client of a process that has just been started.
+async fn client(extension: &mut Extension) -> Client {
+    extension.logged("listening").await;
+    extension.connect().await
+}
+
+#[tokio::test]
+async fn a_signal_ends_a_sidecar_and_takes_its_socket_away() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut extension = Extension::start(&[]);
+        let mut client = client(&mut extension).await;
+        client.ask(1, Op::Hello).await;
+        assert_eq!(client.line().await["ok"]["version"], 1);
+        extension.signal(signal);
+        extension.logged("every lock is given back").await;
+        assert_eq!(extension.ended().await.code(), Some(0));
+        assert!(!extension.path().exists());
+    }
+}
+
+#[tokio::test]
+async fn a_sidecars_end_waits_for_believing_clients_and_no_longer_than_they_stay() {
+    let mut extension = Extension::start(&[]);
+    let mut client = client(&mut extension).await;
+    client.ask(1, acquire("k", "one")).await;
+    assert!(client.line().await["ok"].is_object());
+    extension.signal(Signal::TERM);
+    assert_eq!(client.line().await, json!({"event": "lost", "lease": 1, "reason": "shutdown"}));
+    extension.assert_lives();
+    drop(client);
+    extension.logged("every lock is given back").await;
+    assert_eq!(extension.ended().await.code(), Some(0));
+}
+
+#[tokio::test]
+async fn a_second_sidecar_on_the_same_socket_says_so_and_ends() {
+    let mut first = Extension::start(&[]);
+    first.logged("listening").await;
+    let path = first.path();
+    let mut second = Extension::start(&[("LEASEKEEPER_SOCKET", path.to_str().unwrap())]);
+    let logged = second.logged("no lock can be asked for").await;
+    assert!(logged["error"].as_str().unwrap().contains("another process listens"), "{logged}");
+    assert_eq!(second.ended().await.code(), Some(1));
+    first.connect().await;
+}
+
+#[tokio::test]
+async fn a_killed_sidecars_socket_is_taken_over() {
+    let mut first = Extension::start(&[]);
+    first.logged("listening").await;
+    first.signal(Signal::KILL);
+    first.ended().await;
+    assert!(first.path().exists());
+    let path = first.path();
+    let mut second = Extension::start(&[("LEASEKEEPER_SOCKET", path.to_str().unwrap())]);
+    second.logged("listening").await;
+    first.connect().await;
+}
+
+#[tokio::test]
+async fn with_wrong_settings_it_comes_up_and_each_acquire_names_them() {
+    let api = Api::start().await;
+    let wrong = [("LEASEKEEPER_STORE", "dynamodb"), ("LEASEKEEPER_LEASE_MS", "5")];
+    let mut extension = Extension::under(&api, &wrong);
+    let logged = extension.logged("settings are missing or wrong").await;
+    assert_eq!(logged["level"], "ERROR");
+    api.registered().await;
+    let mut client = extension.connect().await;
+    for id in 1..3 {
+        client.ask(id, acquire("k", "one")).await;
+        let reply = client.line().await;
+        assert_eq!(reply["error"]["code"], "config", "{reply}");
+        let message = reply["error"]["message"].as_str().unwrap();
+        for part in ["LEASEKEEPER_TABLE is not set", "LEASEKEEPER_LEASE_MS is \"5\"", "from 100 to 86400000"] {
+            assert!(message.contains(part), "{message}");
+            assert!(logged["error"].as_str().unwrap().contains(part), "{logged}");
+        }
+    }
+    client.ask(3, Op::Hello).await;
+    assert_eq!(client.line().await["ok"]["version"], 1);
+    extension.assert_lives();
+}
+
+#[tokio::test]
+async fn a_misspelt_variable_is_warned_about() {
+    let mut extension = Extension::start(&[("LEASEKEEPER_TABEL", "locks"), ("LEASEKEEPER_STRICT_RELEASE", "true")]);
+    let logged = extension.logged("this variable is unknown").await;
+    assert_eq!((&logged["level"], &logged["name"]), (&json!("WARN"), &json!("LEASEKEEPER_TABEL")));
+    let next = soon("the next line", extension.logged("")).await;
+    assert_eq!(next["message"], "listening", "the other one is known");
+}
