@@ -46,6 +46,7 @@ impl Acquire {
         }
     }
 
+    #[cfg(feature = "lambda")]
     pub(crate) fn wishes(mut self, wishes: Wishes) -> Self {
         self.wishes = wishes;
         self

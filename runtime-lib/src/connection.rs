@@ -62,7 +62,7 @@ impl Owned {
         };
         timeout(bound, asking).await.unwrap_or_else(|_| {
             Err(LockError::ExtensionMissing {
-                message: format!("the Leasekeeper extension did not answer within {bound:.1?}"),
+                message: format!("the Leasekeeper extension did not answer within {bound:.1?}: see its log lines"),
             })
         })
     }
@@ -277,7 +277,11 @@ fn cannot_connect(path: &Path, error: &io::Error) -> LockError {
             LockError::config(format!("LEASEKEEPER_SOCKET is no socket's path: {error}: {path}"))
         }
         _ => LockError::ExtensionMissing {
-            message: format!("no Leasekeeper extension answers on the socket {path} ({error})"),
+            message: format!(
+                "no Leasekeeper extension answers on the socket {path} ({error}): add the Leasekeeper layer to the \
+                 function; outside Lambda, run the sidecar `leasekeeper` with LEASEKEEPER_TABLE set, and \
+                 LEASEKEEPER_SOCKET the same for both"
+            ),
         },
     }
 }

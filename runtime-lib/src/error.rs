@@ -68,7 +68,7 @@ pub enum LockError {
     /// Nothing answers on the socket.
     #[non_exhaustive]
     ExtensionMissing {
-        /// What was tried.
+        /// What was tried, and what to do.
         message: String,
     },
     /// An error of an extension that is newer than this crate.
@@ -212,11 +212,7 @@ impl fmt::Display for LockError {
                 "the work is finished, but giving the lock back was not confirmed in time: until it is, or until the \
                  lease is over, others may find the lock held",
             ),
-            Self::ExtensionMissing { message } => write!(
-                f,
-                "{message}: add the Leasekeeper layer to the function; outside Lambda, run the sidecar `leasekeeper` \
-                 with LEASEKEEPER_TABLE set, and LEASEKEEPER_SOCKET the same for both"
-            ),
+            Self::ExtensionMissing { message } => f.write_str(message),
             Self::Unknown { message } => {
                 write!(f, "the extension reports an error that this version of the crate does not know: {message}")
             }

@@ -158,7 +158,7 @@ impl State {
                 LockError::protocol("the lease was already given back")
             }
             _ => LockError::ExtensionMissing {
-                message: "the Leasekeeper extension closed the connection without an answer".into(),
+                message: "the Leasekeeper extension closed the connection without an answer: see its log lines".into(),
             },
         }
     }

@@ -282,10 +282,9 @@ async fn a_panic_is_resumed_after_the_lock_was_given_back() {
         assert_ne!(event.payload, 5, "outside the body");
         ready(Ok::<_, String>(()))
     });
-    async fn run<F: Future>(call: F, fake: &Fake) -> String
+    async fn run<F>(call: F, fake: &Fake) -> String
     where
-        F: Send + 'static,
-        F::Output: Send,
+        F: Future<Output: Send> + Send + 'static,
     {
         let call = tokio::spawn(call);
         fake.grant().await.let_go().await;

@@ -3,13 +3,18 @@
 use leasekeeper::{Code, IntoKey, Key, KeyTemplate, LockError, Locks, key};
 use std::fmt::Display;
 
-fn render(template: &str, values: &[(&str, &dyn Display)]) -> Result<String, LockError> {
+/// A template, its values, and the key or the words of the error.
+type Row<'a> = (&'a str, Values<'a>, &'a str);
+
+type Values<'a> = &'a [(&'a str, &'a dyn Display)];
+
+fn render(template: &str, values: Values<'_>) -> Result<String, LockError> {
     KeyTemplate::parse(template)?.render(values).map(|key| key.as_str().to_owned())
 }
 
 #[test]
 fn templates_give_the_same_keys_as_in_every_other_language() {
-    let table: &[(&str, &[(&str, &dyn Display)], &str)] = &[
+    let table: &[Row<'_>] = &[
         ("c:{x}", &[("x", &123)], "c:123"),
         ("{x}:{y}", &[("x", &"acme"), ("y", &"123")], "4:acme:3:123"),
         ("{x}:{x}", &[("x", &"ab")], "2:ab:2:ab"),
@@ -32,7 +37,7 @@ fn templates_give_the_same_keys_as_in_every_other_language() {
 #[test]
 fn what_is_no_template_or_does_not_fit_it_is_an_error() {
     let long = "k".repeat(2_049);
-    let table: &[(&str, &[(&str, &dyn Display)], &str)] = &[
+    let table: &[Row<'_>] = &[
         ("", &[], "empty"),
         ("{x}", &[("x", &"")], "empty"),
         ("{x}", &[("x", &long)], "2049 bytes"),

@@ -26,6 +26,8 @@ struct Summary {
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
+    // Lambda's log stamps each line itself.
+    tracing_subscriber::fmt().without_time().with_ansi(false).init();
     let locks = Locks::from_env();
     lambda_runtime::run(locks.locked_handler(
         |event: &LambdaEvent<Order>| key!("customer:{customer_id}", customer_id = event.payload.customer_id),
