@@ -81,13 +81,13 @@ async fn an_extension_without_invoke_is_not_waited_for_and_not_told() {
 #[tokio::test]
 async fn idle_processes_are_stopped_and_the_next_invocation_thaws_them() {
     let env = standin("invoke").freeze(true).start().await.unwrap();
-    for _ in 0..2 {
+    for round in ["first", "second"] {
         assert!(env.is_frozen());
         for role in [Role::Extension, Role::Runtime] {
             assert_eq!(process_state(env.pid(role).unwrap()), Some('T'));
         }
-        let call = env.begin(steps(json!([{"do": "say", "text": "thawed"}, {"do": "sleep", "ms": 200}])));
-        env.wait_for_log(Role::Runtime, "thawed").await.unwrap();
+        let call = env.begin(steps(json!([{"do": "say", "text": round}, {"do": "sleep", "ms": 200}])));
+        env.wait_for_log(Role::Runtime, round).await.unwrap();
         assert!(!env.is_frozen());
         assert_eq!(call.over().await.outcome, Outcome::Response("[]".into()));
     }

@@ -11,9 +11,10 @@ use std::convert::Infallible;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
-use std::time::Instant;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
+use tokio::time::{Sleep, sleep};
 use uuid::Uuid;
 
 use super::env::{ACCOUNT, FUNCTION, FUNCTION_ARN, HANDLER};
@@ -225,7 +226,7 @@ fn faulty(fault: Fault) -> Reply {
         Fault::UnknownEvent => document(StatusCode::OK, &json!({"eventType": "RESTORE", "deadlineMs": 1})),
         Fault::Closed => Err(io::ErrorKind::ConnectionAborted.into()),
         Fault::Torn => {
-            let body = BodyExt::boxed(TornBody(false));
+            let body = TornBody::new().boxed();
             Response::builder().header("content-length", 100).body(body).map_err(io::Error::other)
         }
         Fault::Status(status) => {
@@ -235,19 +236,28 @@ fn faulty(fault: Fault) -> Reply {
     }
 }
 
-/// A body that breaks off after its first piece.
-struct TornBody(bool);
+/// A body that breaks off a moment after its first piece: at once, and not even the head would be sent.
+struct TornBody {
+    begun: bool,
+    pause: Pin<Box<Sleep>>,
+}
+
+impl TornBody {
+    fn new() -> Self {
+        Self { begun: false, pause: Box::pin(sleep(Duration::from_millis(20))) }
+    }
+}
 
 impl hyper::body::Body for TornBody {
     type Data = Bytes;
     type Error = io::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        let first = !std::mem::replace(&mut self.0, true);
-        Poll::Ready(Some(match first {
-            true => Ok(Frame::data(Bytes::from_static(b"{\"eventType\":"))),
-            false => Err(io::ErrorKind::BrokenPipe.into()),
-        }))
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        if !std::mem::replace(&mut self.begun, true) {
+            return Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(b"{\"eventType\":")))));
+        }
+        ready!(self.pause.as_mut().poll(context));
+        Poll::Ready(Some(Err(io::ErrorKind::BrokenPipe.into())))
     }
 }
 

@@ -169,7 +169,7 @@ impl Builder {
             None => {
                 // Like the first invocation's end: what is idle may be frozen.
                 if sandbox.inner.plan.freeze {
-                    sandbox.inner.freeze();
+                    sandbox.inner.freeze().await;
                 }
                 Ok(sandbox)
             }

@@ -135,7 +135,7 @@ impl Inner {
     /// Freezes or resets, whichever the invocation's end asks for.
     async fn finish(&self, trouble: Option<Trouble>, have_turn: bool, generation: u64) {
         match trouble {
-            None if have_turn && self.plan.freeze => self.freeze(),
+            None if have_turn && self.plan.freeze => self.freeze().await,
             None => {}
             Some(trouble) if have_turn => {
                 self.reset(trouble.reason()).await;

@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::drive::{Inner, epoch_ms};
-use super::process::{Process, Role};
+use super::process::{Process, Role, runs};
+use super::state::PATIENCE;
 use super::{Shutdown, ShutdownReason};
 
 /// How long processes have from the begin of a reset to their deadline.
@@ -59,8 +60,15 @@ impl Inner {
         self.signal_both(Signal::KILL);
     }
 
-    pub(super) fn freeze(&self) {
+    /// Stops both processes and waits until their threads stand.
+    pub(super) async fn freeze(&self) {
         self.signal_both(Signal::STOP);
+        let stand = async {
+            while [Role::Extension, Role::Runtime].into_iter().filter_map(|role| self.pid(role)).any(runs) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, stand).await.expect("SIGSTOP stops every process");
         self.frozen.store(true, Ordering::SeqCst);
     }
 

@@ -221,3 +221,14 @@ async fn reap(
 fn group(pid: u32) -> Pid {
     i32::try_from(pid).ok().and_then(Pid::from_raw).expect("the kernel's process ids are above zero")
 }
+
+/// Whether any thread of the process is neither stopped nor gone.
+pub(super) fn runs(pid: u32) -> bool {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return false };
+    threads.flatten().any(|thread| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        // The name before it may hold anything but ends with the line's last parenthesis.
+        let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+        state.is_some_and(|state| !"TZX".contains(state))
+    })
+}
