@@ -1,8 +1,10 @@
 //! The other client of the lock protocol: pydynox in a Python process, driven line by line.
 
 use crate::dynamo::{Dynamo, PYDYNOX};
+use crate::programs::repository;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
@@ -36,7 +38,7 @@ impl Pydynox {
     /// If Python or pydynox cannot be had: the message says what is missing.
     pub async fn start(dynamo: &Dynamo) -> Self {
         let mut child = Command::new(python().await.join("bin/python"))
-            .arg(root().join("tests/interop/pydynox_worker.py"))
+            .arg(repository("tests/interop/pydynox_worker.py"))
             .envs(dynamo.env_as(PYDYNOX))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -76,6 +78,12 @@ impl Pydynox {
         self.ask(json!({"op": "metrics", "guard": guard})).await.expect("a guard has metrics")
     }
 
+    /// Sends the process a signal.
+    pub fn signal(&self, signal: Signal) {
+        let pid = self.child.id().and_then(|id| Pid::from_raw(id.cast_signed())).expect("it still runs");
+        kill_process(pid, signal).expect("a child of ours can be signalled");
+    }
+
     /// Ends the process at once, its locks still held.
     pub async fn crash(mut self) {
         self.child.kill().await.expect("a child of ours can be killed");
@@ -97,17 +105,13 @@ impl Pydynox {
 
 /// The virtual environment with pydynox, made at first use.
 async fn python() -> PathBuf {
-    let made = Command::new(root().join("scripts/python-venv"))
+    let made = Command::new(repository("scripts/python-venv"))
         .args(["pydynox", "scripts/requirements-pydynox.txt"])
-        .current_dir(root())
+        .current_dir(repository("."))
         .stderr(Stdio::inherit())
         .output()
         .await
         .expect("scripts/python-venv runs");
     assert!(made.status.success(), "scripts/python-venv pydynox failed: {}", made.status);
     PathBuf::from(String::from_utf8(made.stdout).expect("a path is text").trim())
-}
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the package lies in the workspace").to_owned()
 }

@@ -56,7 +56,7 @@ async fn pydynox_waits_for_our_row_and_takes_it_over_when_it_is_abandoned() {
     );
     let written = dynamo.requests().last().expect("the renewal").at;
     let owner = pydynox.acquire("g", "k", 2.0, 20.0).await.expect("abandoned");
-    let put = dynamo.requests().into_iter().filter(|request| request.operation == Operation::PutItem).last();
+    let put = dynamo.requests().into_iter().rfind(|request| request.operation == Operation::PutItem);
     let put = put.expect("the takeover");
     assert!(put.at - written >= Duration::from_millis(2_000), "taken over after {:?}", put.at - written);
     assert_eq!(put.body["Item"]["owner"]["S"], owner.as_str());

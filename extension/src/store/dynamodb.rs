@@ -77,6 +77,8 @@ impl DynamoStore {
 
     async fn client(&self) -> &Client {
         let build = async || {
+            // Not on the thread that serves and renews. If it fails, the first connector reads them.
+            let _ = tokio::task::spawn_blocking(connections::read_certificates).await;
             let shared = (self.loader)().http_client(self.connections.clone()).load().await;
             // The core repeats, never the SDK: a Put sent twice could bring back a row that was deleted in between.
             let config = Builder::from(&shared)

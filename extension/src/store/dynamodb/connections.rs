@@ -1,6 +1,6 @@
 //! The SDK's HTTP client: a pool that can be dropped, and what became of one request in it.
 
-use aws_smithy_http_client::{Builder, tls};
+use aws_smithy_http_client::{Builder, Connector, tls};
 use aws_smithy_runtime_api::client::connection::CaptureSmithyConnection;
 use aws_smithy_runtime_api::client::http::{
     HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector,
@@ -26,7 +26,7 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    /// Cheap: certificates are read when the first connector is made.
+    /// Cheap: nothing is read or connected yet.
     pub(super) fn new() -> Self {
         Self { pool: Arc::new(RwLock::new(pool())) }
     }
@@ -38,11 +38,16 @@ impl Connections {
 }
 
 fn pool() -> SharedHttpClient {
-    Builder::new()
-        .pool_idle_timeout(IDLE)
-        .pool_max_idle_per_host(MAX_IDLE)
-        .tls_provider(tls::Provider::Rustls(tls::rustls_provider::CryptoMode::Ring))
-        .build_https()
+    Builder::new().pool_idle_timeout(IDLE).pool_max_idle_per_host(MAX_IDLE).tls_provider(provider()).build_https()
+}
+
+fn provider() -> tls::Provider {
+    tls::Provider::Rustls(tls::rustls_provider::CryptoMode::Ring)
+}
+
+/// Reads the system's root certificates, once for the process and for all pools: milliseconds of file access.
+pub(super) fn read_certificates() {
+    drop(Connector::builder().tls_provider(provider()).build());
 }
 
 impl HttpClient for Connections {
