@@ -1,0 +1,152 @@
+//! Functions in three languages under AWS's own emulator: the lock is held during the handler and gone after it.
+
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use testkit::dynamo::Dynamo;
+use testkit::programs::{built, repository};
+use testkit::rie::{Rie, RieConfig};
+use testkit::sandbox::Program;
+
+fn config(db: &Dynamo, runtime: Program) -> RieConfig {
+    let mut env: Vec<_> = db.env().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    env.push(("LEASEKEEPER_PLAIN_KEYS".into(), "true".into()));
+    RieConfig {
+        extension: built("leasekeeper"),
+        runtime,
+        directory: repository("."),
+        env,
+        timeout_s: 10,
+        concurrency: None,
+    }
+}
+
+fn rust() -> Program {
+    Program::new(built("bootstrap"))
+}
+
+/// Python with AWS's own runtime client; `scripts/python-venv` makes it.
+fn python() -> (Program, PathBuf) {
+    let interpreter = repository(".tools/awslambdaric/bin/python");
+    assert!(interpreter.is_file(), "{} is missing: run `make tools`", interpreter.display());
+    (Program::new(interpreter).arg("-m").arg("awslambdaric").arg("handler.handler"), repository("examples/python"))
+}
+
+fn node() -> Program {
+    // The emulator wants its first argument to be a path.
+    let path = std::env::var_os("PATH").expect("PATH is set");
+    let node = std::env::split_paths(&path).map(|folder| folder.join("node")).find(|path| path.is_file());
+    Program::new(node.expect("node is on PATH"))
+        .arg(repository("tests/functions/node/runtime.mjs"))
+        .arg(repository("examples/node/handler.mjs"))
+}
+
+/// The tests' own Runtime API loop, whose event lists what to do.
+fn steps() -> Program {
+    Program::python(repository("tests/functions/python/runtime.py"))
+}
+
+async fn row(db: &Dynamo, key: &str) -> Value {
+    let end = Instant::now() + Duration::from_secs(8);
+    loop {
+        if let Some(row) = db.item(key) {
+            return row;
+        }
+        assert!(Instant::now() < end, "no row {key}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+async fn gone_within(db: &Dynamo, key: &str, limit: Duration) -> bool {
+    let end = Instant::now() + limit;
+    while db.item(key).is_some() {
+        if Instant::now() > end {
+            return false;
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    true
+}
+
+/// Two invocations: the row is there while the handler works and gone when the answer is.
+async fn holds_during_the_handler(db: &Dynamo, config: RieConfig) {
+    let rie = Rie::start(config).await.unwrap();
+    for customer in ["a", "b"] {
+        let key = format!("customer:{customer}");
+        let event = json!({"customer_id": customer, "work_ms": 300});
+        let (reply, seen) = tokio::join!(rie.invoke(event), row(db, &key));
+        let reply = reply.unwrap();
+        assert_eq!(db.item(&key), None, "gone with the answer: {}", reply.body);
+        let summary: Value = serde_json::from_str(&reply.body).unwrap();
+        assert_eq!(summary["owner"], seen["owner"]["S"], "{} {}", reply.body, rie.log());
+        assert_eq!(db.requests_for(&key).len(), 2, "one put, one delete");
+    }
+}
+
+#[tokio::test]
+async fn a_rust_function_holds_the_lock_during_its_handler_only() {
+    let db = Dynamo::start().await;
+    holds_during_the_handler(&db, config(&db, rust())).await;
+}
+
+#[tokio::test]
+async fn a_python_function_under_awslambdaric_holds_the_lock_during_its_handler_only() {
+    let db = Dynamo::start().await;
+    let (program, directory) = python();
+    holds_during_the_handler(&db, RieConfig { directory, ..config(&db, program) }).await;
+}
+
+#[tokio::test]
+async fn a_node_function_in_a_runtime_loop_holds_the_lock_during_its_handler_only() {
+    let db = Dynamo::start().await;
+    holds_during_the_handler(&db, config(&db, node())).await;
+}
+
+#[tokio::test]
+async fn after_a_timeout_the_row_is_gone_and_the_next_invocation_works() {
+    let db = Dynamo::start().await;
+    let rie = Rie::start(RieConfig { timeout_s: 2, ..config(&db, rust()) }).await.unwrap();
+    let (reply, _) =
+        tokio::join!(rie.invoke(json!({"customer_id": "slow", "work_ms": 60_000})), row(&db, "customer:slow"));
+    let reply = reply.unwrap();
+    assert!(reply.body.contains("Task timed out"), "{reply:?}");
+    assert!(gone_within(&db, "customer:slow", Duration::from_secs(2)).await, "{}", rie.log());
+    let again = rie.invoke(json!({"customer_id": "slow"})).await.unwrap();
+    assert!(again.body.contains("\"owner\""), "{again:?} {}", rie.log());
+    assert_eq!(db.item("customer:slow"), None);
+}
+
+#[tokio::test]
+async fn after_a_crash_in_the_handler_the_row_is_gone_and_the_next_invocation_works() {
+    let db = Dynamo::start().await;
+    let rie = Rie::start(config(&db, steps())).await.unwrap();
+    let acquire = json!({"do": "send", "line": {"op": "acquire", "key": "crash"}});
+    let crash = json!({"steps": [acquire, {"do": "sleep", "ms": 200}, {"do": "exit", "code": 1}]});
+    let (reply, _) = tokio::join!(rie.invoke(crash), row(&db, "crash"));
+    assert_eq!(reply.unwrap().status, 502);
+    assert!(gone_within(&db, "crash", Duration::from_millis(100)).await, "{}", rie.log());
+    let again = rie.invoke(json!({"steps": [acquire]})).await.unwrap();
+    let answer: Value = serde_json::from_str(&again.body).unwrap();
+    assert_eq!(answer[0]["ok"]["waited_ms"].is_u64(), true, "{again:?} {}", rie.log());
+}
+
+#[tokio::test]
+async fn on_managed_instances_invocations_hold_locks_side_by_side() {
+    let db = Dynamo::start().await;
+    let rie = Rie::start(RieConfig { concurrency: Some(4), ..config(&db, steps()) }).await.unwrap();
+    let hold = |key: &str| {
+        let acquire = json!({"do": "send", "line": {"op": "acquire", "key": key}});
+        json!({"steps": [acquire, {"do": "sleep", "ms": 1000}, {"do": "send", "line": {"op": "release", "lease": 1}}]})
+    };
+    let (first, second, both) = tokio::join!(rie.invoke(hold("m1")), rie.invoke(hold("m2")), async {
+        row(&db, "m1").await;
+        row(&db, "m2").await;
+        db.item("m1").is_some()
+    });
+    assert!(both, "held at once: {}", rie.log());
+    for reply in [first.unwrap(), second.unwrap()] {
+        assert!(reply.body.contains("valid_ms"), "{reply:?} {}", rie.log());
+    }
+    assert_eq!((db.item("m1"), db.item("m2")), (None, None));
+    assert!(rie.log().contains("ManagedInstances"), "{}", rie.log());
+}
