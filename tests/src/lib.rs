@@ -1,8 +1,8 @@
 //! The test kit: an embedded DynamoDB with faults, a Lambda sandbox, AWS's emulator, and what the tests share.
 
+pub mod dynamo;
+pub mod programs;
+pub mod pydynox;
 pub mod rie;
 pub mod sandbox;
-pub mod dynamo;
-pub mod pydynox;
-pub mod programs;
 pub mod sidecar;
