@@ -1,23 +1,22 @@
-//! The raw clients of `docs/SOCKET.md` as they stand there, and the example handlers built on them, against a scripted socket.
+//! The raw clients of `docs/SOCKET.md` as they stand there, and the example handlers built on them, against a scripted socket
+//! and against the extension itself.
 
 use leasekeeper_wire::{Acquire, Op, Request};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use testkit::programs::{built, repository};
 
 const GRANT: &str = r#"{"lease":7,"valid_ms":17990,"lease_ms":20000,"owner":"own-1","table":"locks","token":null,"waited_ms":12,"later":{}}"#;
 const STOP: &str = "stop\n";
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the package is inside the workspace").to_path_buf()
-}
-
 /// The contents of the page's code blocks in one language, in order.
 fn blocks(fence: &str) -> Vec<String> {
-    let page = fs::read_to_string(root().join("docs/SOCKET.md")).expect("docs/SOCKET.md is there");
+    let page = fs::read_to_string(repository("docs/SOCKET.md")).expect("docs/SOCKET.md is there");
     let opening = format!("\n```{fence}\n");
     let blocks: Vec<_> =
         page.split(&opening).skip(1).map(|rest| rest.split("```").next().unwrap_or_default().to_owned()).collect();
@@ -61,7 +60,7 @@ impl Language {
                     "import json, sys\nsys.path.insert(0, {:?})\nsys.dont_write_bytecode = True\nimport handler\n\
                      class Context:\n    aws_request_id = 'request-1'\n    def get_remaining_time_in_millis(self): return 2800\n\
                      print(json.dumps(handler.handler(json.loads({event:?}), Context())))\n",
-                    root().join("examples/python")
+                    repository("examples/python")
                 ),
             ),
             Self::Node => (
@@ -70,7 +69,7 @@ impl Language {
                     "import {{ handler }} from {:?};\n\
                      const context = {{ awsRequestId: 'request-1', getRemainingTimeInMillis: () => 2800 }};\n\
                      console.log(JSON.stringify(await handler({event}, context)));\n",
-                    root().join("examples/node/handler.mjs")
+                    repository("examples/node/handler.mjs")
                 ),
             ),
         };
@@ -196,7 +195,7 @@ const RELEASE: Op = Op::Release { lease: 7 };
 #[test]
 fn the_page_and_the_examples_show_the_same_clients() {
     for (fence, file) in [("python", "examples/python/handler.py"), ("js", "examples/node/handler.mjs")] {
-        let example = fs::read_to_string(root().join(file)).expect("the example is there");
+        let example = fs::read_to_string(repository(file)).expect("the example is there");
         assert!(example.contains(&blocks(fence)[0]), "{file} has not the client of docs/SOCKET.md, word by word");
     }
 }
@@ -330,5 +329,60 @@ fn the_example_handlers_fail_by_the_code_and_before_asking_where_the_event_is_wr
         let (ok, _, err, asked) = handler(language, r#"{"work_ms":1}"#, granted);
         assert!(!ok && err.contains("customer_id"), "{language:?}: {err}");
         assert_eq!(asked, [], "{language:?}");
+    }
+}
+
+/// The extension as a process, with rows in its memory, ended when dropped.
+struct Real(Child);
+
+impl Real {
+    fn start(socket: &Path) -> Self {
+        let mut command = Command::new(built("leasekeeper"));
+        command.env_clear().env("LEASEKEEPER_STORE", "memory").env("LEASEKEEPER_TABLE", "locks");
+        command.env("LEASEKEEPER_SOCKET", socket).stdin(Stdio::null()).stderr(Stdio::null()).stdout(Stdio::null());
+        let real = Self(command.spawn().expect("the extension starts"));
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while UnixStream::connect(socket).is_err() {
+            assert!(Instant::now() < deadline, "the extension does not listen at {}", socket.display());
+            thread::sleep(Duration::from_millis(5));
+        }
+        real
+    }
+}
+
+impl Drop for Real {
+    fn drop(&mut self) {
+        // It has ended already, or ends now; either way it is waited for.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn the_extension_itself_serves_the_page_and_the_examples_and_tells_the_second_comer_that_it_is_busy() {
+    for language in LANGUAGES {
+        let directory = tempfile::tempdir().expect("a scratch directory can be made");
+        let socket = directory.path().join("leasekeeper/lock.sock");
+        let _real = Real::start(&socket);
+
+        let output = language.run(&language.page(directory.path()), &socket);
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success() && out.starts_with("held by "), "{language:?}: {out}{err}");
+
+        // Given back above, so it can be had at once; and while it is held, nobody else gets it.
+        let mut holder = UnixStream::connect(&socket).expect("the extension listens");
+        writeln!(holder, r#"{{"v":1,"id":1,"op":"acquire","key":"customer:123","wait_ms":0}}"#).expect("it reads");
+        let mut grant = String::new();
+        BufReader::new(&holder).read_line(&mut grant).expect("it answers");
+        assert!(grant.contains(r#""ok":{"#), "{language:?}: {grant}");
+        let output = language.run(&language.handler(directory.path(), r#"{"customer_id":"123","work_ms":0}"#), &socket);
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && err.contains("LockError: busy: "), "{language:?}: {err}");
+
+        // The connection's end gives it back.
+        drop(holder);
+        let output = language.run(&language.handler(directory.path(), r#"{"customer_id":"123","work_ms":0}"#), &socket);
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{language:?}: {err}");
     }
 }
