@@ -98,6 +98,8 @@ enum Turn {
     Close,
 }
 
+type Script = fn(&Op) -> Turn;
+
 /// A socket that answers by a script, and notes what it was asked. Requests must be valid to the letter.
 struct Extension {
     socket: PathBuf,
@@ -222,7 +224,7 @@ fn a_lock_is_held_checked_and_given_back_whatever_else_the_extension_says() {
 
 #[test]
 fn an_acquire_that_fails_says_its_code_and_asks_nothing_more() {
-    let scripts: [(&str, fn(&Op) -> Turn); 3] = [
+    let scripts: [(&str, Script); 3] = [
         ("busy: held elsewhere", |_| {
             Turn::Say(vec![
                 r#"{"id":ID,"error":{"code":"busy","message":"held elsewhere","retry_after_ms":900,"holder":{"owner":"o"}}}"#,
@@ -282,7 +284,7 @@ fn a_connection_that_ends_under_a_lease_is_a_loss() {
 
 #[test]
 fn work_that_is_done_succeeds_though_its_release_is_not_confirmed() {
-    let scripts: [fn(&Op) -> Turn; 2] = [
+    let scripts: [Script; 2] = [
         |op| match op {
             Op::Release { .. } => {
                 Turn::Say(vec![r#"{"id":ID,"error":{"code":"release_unconfirmed","message":"no answer"}}"#])
