@@ -45,6 +45,7 @@ fmt-check:
 clippy:
 	@echo '== clippy'
 	cargo clippy $(EVERYTHING) -- -D warnings
+	cargo clippy -p leasekeeper --no-default-features --locked -- -D warnings
 
 .PHONY: unit
 unit: tools build
