@@ -72,6 +72,11 @@ impl Attempt {
         self.pooled.load(Ordering::Relaxed)
     }
 
+    /// Did it get as far as asking for a connection? Before that the SDK loads settings and credentials.
+    pub(super) fn dispatched(&self) -> bool {
+        self.connection.get().is_some()
+    }
+
     /// Was it handed to a connection? If not, the store can never have seen it, nor will it after its future is dropped.
     pub(super) fn sent(&self) -> bool {
         self.connection.get().is_some_and(|connection| connection.get().is_some())

@@ -44,11 +44,13 @@ where
 
 /// A request that was given up after its time-out.
 pub(super) fn timed_out(attempt: &Attempt, place: Place<'_>) -> Answer<Text> {
-    let Place { action, table, .. } = place;
+    let text = |what| format!("{} on table `{}`: {what} in time", place.action, place.table);
     if attempt.sent() {
-        Answer::Unknown(format!("{action} on table `{table}`: no answer in time"))
+        Answer::Unknown(text("no answer"))
+    } else if attempt.dispatched() {
+        Answer::Unavailable(text("no connection"))
     } else {
-        Answer::Unavailable(format!("{action} on table `{table}`: no connection in time"))
+        Answer::Unavailable(text("settings and credentials were not loaded"))
     }
 }
 
