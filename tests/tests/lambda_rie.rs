@@ -131,22 +131,24 @@ async fn after_a_crash_in_the_handler_the_row_is_gone_and_the_next_invocation_wo
 }
 
 #[tokio::test]
-async fn on_managed_instances_invocations_hold_locks_side_by_side() {
+async fn on_managed_instances_one_process_holds_locks_side_by_side() {
     let db = Dynamo::start().await;
-    let rie = Rie::start(RieConfig { concurrency: Some(4), ..config(&db, steps()) }).await.unwrap();
-    let hold = |key: &str| {
-        let acquire = json!({"do": "send", "line": {"op": "acquire", "key": key}});
-        json!({"steps": [acquire, {"do": "sleep", "ms": 1000}, {"do": "send", "line": {"op": "release", "lease": 1}}]})
-    };
-    let (first, second, both) = tokio::join!(rie.invoke(hold("m1")), rie.invoke(hold("m2")), async {
-        row(&db, "m1").await;
-        row(&db, "m2").await;
-        db.item("m1").is_some()
+    let program = Program::new(built("concurrent"));
+    let managed = RieConfig { concurrency: Some(4), directory: std::env::temp_dir(), ..config(&db, program) };
+    let rie = Rie::start(managed).await.unwrap();
+    let hold = |key: &str| rie.invoke(json!({"key": key, "work_ms": 1000}));
+    let (first, second, seen) = tokio::join!(hold("m1"), hold("m2"), async {
+        let first = row(&db, "m1").await;
+        let second = row(&db, "m2").await;
+        assert_eq!(db.item("m1").as_ref(), Some(&first), "held at once");
+        [first, second]
     });
-    assert!(both, "held at once: {}", rie.log());
-    for reply in [first.unwrap(), second.unwrap()] {
-        assert!(reply.body.contains("valid_ms"), "{reply:?} {}", rie.log());
+    let answers: Vec<Value> =
+        [first, second].into_iter().map(|reply| serde_json::from_str(&reply.unwrap().body).unwrap()).collect();
+    for (answer, row) in answers.iter().zip(&seen) {
+        assert_eq!(answer["owner"], row["owner"]["S"], "{}", rie.log());
     }
+    assert_eq!(answers[0]["pid"], answers[1]["pid"]);
     assert_eq!((db.item("m1"), db.item("m2")), (None, None));
-    assert!(rie.log().contains("ManagedInstances"), "{}", rie.log());
+    assert!(rie.log().contains("\"mode\":\"ManagedInstances\""), "{}", rie.log());
 }

@@ -28,9 +28,24 @@ const EMULATOR: &str = ".tools/aws-lambda-rie-1.170.0";
 /// How long the emulator has until it listens.
 const START_TIME: Duration = Duration::from_secs(10);
 
-/// What goes on inside the namespaces: `$1` is the extension, the rest is the emulator's command line.
-const INSIDE: &str = "set -e; mount --make-rprivate /; mount -t tmpfs none /opt; mkdir /opt/extensions; \
-    cp \"$1\" /opt/extensions/; shift; exec \"$@\"";
+/// What goes on inside the namespaces: `$1` is the extension, `$2` the emulator, `$3` the runtime for Managed Instances or
+/// nothing, the rest is the emulator's command line. Managed Instances take the runtime from `/opt/bootstrap`, start it in
+/// `/var/task`, and run both processes as a user of their own, who may not see our directories.
+const INSIDE: &str = r#"
+set -e
+mount --make-rprivate /
+mount -t tmpfs none /opt
+mkdir /opt/extensions
+cp "$1" /opt/extensions/
+cp "$2" /opt/emulator
+if [ -n "$3" ]; then
+  cp "$3" /opt/bootstrap
+  mount -t tmpfs none /var
+  mkdir /var/task
+fi
+shift 3
+exec /opt/emulator "$@"
+"#;
 
 /// One emulated function.
 #[derive(Clone, Debug)]
@@ -45,7 +60,7 @@ pub struct RieConfig {
     pub env: Vec<(String, String)>,
     /// The function's time-out, in whole seconds.
     pub timeout_s: u32,
-    /// Managed Instances: how many invocations at once.
+    /// Managed Instances: how many invocations at once. The runtime must then be a program without arguments that runs from anywhere.
     pub concurrency: Option<usize>,
 }
 
@@ -80,14 +95,17 @@ impl Rie {
         if !emulator.is_file() {
             return Err(io::Error::other(format!("{} is missing: run scripts/fetch-rie", emulator.display())));
         }
-        let tmp = tempfile::Builder::new().prefix("rie-").permissions(PermissionsExt::from_mode(0o1777)).tempdir()?;
+        let tmp = tempfile::Builder::new().prefix("rie-").tempdir()?;
+        std::fs::set_permissions(tmp.path(), PermissionsExt::from_mode(0o1777))?;
         let (address, api) = (free_address()?, free_address()?);
+        let bootstrap = config.concurrency.map_or(Path::new(""), |_| config.runtime.path());
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]);
-        command.args(["bash", "-c", INSIDE, "inside"]).arg(&config.extension).arg(&emulator);
+        command.args(["bash", "-c", INSIDE, "inside"]).arg(&config.extension).arg(&emulator).arg(bootstrap);
         command.args(["--runtime-interface-emulator-address", &address.to_string()]);
         command.args(["--runtime-api-address", &api.to_string()]);
-        command.arg(config.runtime.path()).args(config.runtime.arguments()).current_dir(&config.directory);
+        command.arg(config.runtime.path());
+        command.args(config.runtime.arguments()).current_dir(&config.directory);
         command.env_clear().envs(Self::environment(&config, tmp.path()));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).kill_on_drop(true);
         let mut child = command.spawn()?;
