@@ -37,10 +37,10 @@ impl Settings {
 
     fn fill(&mut self, lookup: impl Fn(&str) -> Option<OsString>) -> Result<(), String> {
         if let Some(socket) = lookup("LEASEKEEPER_SOCKET") {
-            if socket.is_empty() {
-                return Err("LEASEKEEPER_SOCKET is empty: a path is expected".into());
-            }
             self.socket = socket.into();
+            if !self.socket.is_absolute() {
+                return Err(format!("LEASEKEEPER_SOCKET is {:?}: an absolute path is expected", self.socket));
+            }
         }
         let text = |name: &str| match lookup(name).map(OsString::into_string) {
             None => Ok(None),
@@ -49,8 +49,9 @@ impl Settings {
         };
         let whole = |name: &str, least: u64, most: u64| match text(name)? {
             None => Ok(None),
+            // Digits only: the parser also takes a plus sign.
             Some(text) => match text.parse::<u64>() {
-                Ok(ms) if (least..=most).contains(&ms) => Ok(Some(Duration::from_millis(ms))),
+                Ok(ms) if !text.starts_with('+') && (least..=most).contains(&ms) => Ok(Some(Duration::from_millis(ms))),
                 _ => Err(format!("{name} is {text:?}: whole milliseconds from {least} to {most} are expected")),
             },
         };
@@ -109,9 +110,11 @@ mod tests {
     fn a_wrong_value_is_named_and_never_replaced() {
         for (name, value) in [
             ("LEASEKEEPER_SOCKET", ""),
+            ("LEASEKEEPER_SOCKET", "lock.sock"),
             ("LEASEKEEPER_STRICT_RELEASE", "maybe"),
             ("LEASEKEEPER_STRICT_RELEASE", ""),
             ("LEASEKEEPER_WAIT_MS", "-1"),
+            ("LEASEKEEPER_WAIT_MS", "+1"),
             ("LEASEKEEPER_WAIT_MS", "1.5"),
             ("LEASEKEEPER_WAIT_MS", "86400001"),
             ("LEASEKEEPER_LEASE_MS", "99"),

@@ -81,6 +81,22 @@ async fn the_lock_is_given_back_before_the_streams_end_is_seen() {
 }
 
 #[tokio::test]
+async fn the_streams_prelude_is_passed_on() {
+    let fake = Fake::start();
+    let with_cookie = async |event: Event, lease: Lease| {
+        let mut response = stream_two(event, lease).await?;
+        response.metadata_prelude.cookies.push("a=b".into());
+        Ok::<_, Error>(response)
+    };
+    let mut handler = fake.locks().locked_handler(|_: &Event| "k", with_cookie);
+    let (response, _peer) = tokio::join!(handler.call(event(5, HOUR)), fake.grant());
+    match response.expect("no error") {
+        FunctionResponse::StreamingResponse(response) => assert_eq!(response.metadata_prelude.cookies, ["a=b"]),
+        FunctionResponse::BufferedResponse(()) => panic!("a stream was expected"),
+    }
+}
+
+#[tokio::test]
 async fn a_lost_lock_ends_the_stream_with_an_error() {
     let fake = Fake::start();
     let mut handler = fake.locks().locked_handler(|_: &Event| "k", stream_on);

@@ -132,19 +132,13 @@ impl Acquire {
         if self.key.is_empty() || self.key.len() > MAX_KEY {
             return Err(format!("field key must have 1 to {MAX_KEY} bytes of UTF-8, not {}", self.key.len()));
         }
-        if let Some(id) = &self.request_id
-            && (id.is_empty() || id.len() > MAX_REQUEST_ID)
-        {
+        if let Some(id) = self.request_id.as_ref().filter(|id| id.is_empty() || id.len() > MAX_REQUEST_ID) {
             return Err(format!("field request_id must have 1 to {MAX_REQUEST_ID} bytes, not {}", id.len()));
         }
-        if let Some(lease) = self.lease_ms
-            && !(MIN_LEASE_MS..=MAX_LEASE_MS).contains(&lease)
-        {
+        if let Some(lease) = self.lease_ms.filter(|lease| !(MIN_LEASE_MS..=MAX_LEASE_MS).contains(lease)) {
             return Err(format!("field lease_ms must be {MIN_LEASE_MS} to {MAX_LEASE_MS} milliseconds, not {lease}"));
         }
-        if let Some(wait) = self.wait_ms
-            && wait > MAX_WAIT_MS
-        {
+        if let Some(wait) = self.wait_ms.filter(|wait| *wait > MAX_WAIT_MS) {
             return Err(format!("field wait_ms must be 0 to {MAX_WAIT_MS} milliseconds, not {wait}"));
         }
         Ok(())
