@@ -1,7 +1,6 @@
 //! Giving back: release, hand-over inside the environment, and the clean-up of whatever an acquire may have left.
 
 use crate::lease::{Kind, Phase, Put, PutState};
-use crate::timing::{LONGEST_PAUSE, LONGEST_THROTTLED_PAUSE};
 use crate::{Answer, Core, Entropy, LeaseId, LostReason, Op, Output, Refused, RequestNo, Seen, Symbol};
 
 impl<S: Symbol> Core<S> {
@@ -17,6 +16,7 @@ impl<S: Symbol> Core<S> {
             Phase::Holding(holding) => {
                 let (key, owner, last) = (entry.key.clone(), holding.owner.clone(), holding.last.clone());
                 self.clean(id, Some(owner.clone()));
+                self.observations.forget(&key);
                 // Nothing of the guard is left: its row can go to a waiter of this environment in one request.
                 if let Some(heir) = self.heir(&key) {
                     let no = self.send_put(heir, Some((owner, last)), entropy);
@@ -68,6 +68,7 @@ impl<S: Symbol> Core<S> {
     pub(crate) fn clean_step<E: Entropy<S>>(&mut self, id: LeaseId, entropy: &mut E) {
         let now = self.clock.timer;
         let Some(entry) = self.leases.get_mut(&id) else { return };
+        let longest = entry.lease().longest_clean_up_pause();
         let Phase::Cleaning(cleaning) = &mut entry.phase else { return };
         if entry.puts.is_empty() {
             return self.finish_cleaning(id);
@@ -95,7 +96,7 @@ impl<S: Symbol> Core<S> {
         cleaning.turn = turn + 1;
         // A round through all owners goes without a pause; then they are asked again, more and more slowly.
         if cleaning.turn >= ready.len() || first.is_some() {
-            cleaning.next = now + cleaning.backoff.pause(LONGEST_THROTTLED_PAUSE, entropy.jitter());
+            cleaning.next = now + cleaning.backoff.pause(longest, entropy.jitter());
         }
         let no = self.send(id, Kind::Delete { owner: owner.clone() }, Op::Delete { owner }, None);
         if let Some(Phase::Cleaning(cleaning)) = self.leases.get_mut(&id).map(|entry| &mut entry.phase) {
@@ -111,7 +112,7 @@ impl<S: Symbol> Core<S> {
         entropy: &mut E,
     ) {
         let Some(entry) = self.leases.get_mut(&id) else { return };
-        let key = entry.key.clone();
+        let (key, longest) = (entry.key.clone(), entry.lease().longest_clean_up_pause());
         let Phase::Cleaning(cleaning) = &mut entry.phase else { return };
         cleaning.in_flight = None;
         // A Put whose outcome is unknown may land after a look that found nothing; one that is known to have landed cannot.
@@ -128,12 +129,10 @@ impl<S: Symbol> Core<S> {
             }
             Answer::Denied(..) => cleaning.until = self.clock.timer,
             Answer::Throttled(_) => {
-                cleaning.next = self.clock.timer + cleaning.backoff.pause(LONGEST_THROTTLED_PAUSE, entropy.jitter());
+                cleaning.next = self.clock.timer + cleaning.backoff.pause(longest, entropy.jitter());
             }
-            Answer::Unavailable(_) | Answer::Unknown(_) => {
-                cleaning.next = self.clock.timer + cleaning.backoff.pause(LONGEST_PAUSE, entropy.jitter());
-            }
-            Answer::Failed(_) | Answer::Found(_) => {}
+            // The pause that began with the send is enough: a time-out has used it up.
+            Answer::Failed(_) | Answer::Unavailable(_) | Answer::Unknown(_) | Answer::Found(_) => {}
         }
     }
 

@@ -143,6 +143,7 @@ impl<S: Symbol> Core<S> {
             self.wait_again(id);
         } else {
             let reason = holding.trouble.unwrap_or(LostReason::Expired);
+            self.observations.forget(&key);
             self.emit(Output::Lost(id, reason));
             self.clean(id, None);
         }
@@ -172,7 +173,10 @@ impl<S: Symbol> Core<S> {
                 self.finish_wait(id, Refused::GivenUp(reason));
             }
             Phase::Holding(holding) => {
+                let key = entry.key.clone();
                 entry.phase = Phase::Lapsing { until: holding.start + validity };
+                // Nobody looked at the row while it was held here: what was seen of it before says nothing.
+                self.observations.forget(&key);
                 self.emit(Output::Lost(id, reason));
             }
             Phase::Lapsing { .. } | Phase::Cleaning(_) => {}

@@ -77,6 +77,11 @@ impl Lease {
         (self.0 / 10 * 6).min(10 * SECOND)
     }
 
+    /// Deletes are never further apart: several have to fit into the budget of a short lease.
+    pub(crate) fn longest_clean_up_pause(self) -> Micros {
+        (self.0 / 12).min(SECOND)
+    }
+
     /// The clocks are read at least this often while anything is held.
     pub(crate) fn cadence(self) -> Micros {
         (self.0 / 30).min(SECOND / 2)

@@ -61,6 +61,10 @@ impl<S: Symbol> Core<S> {
     /// May the row under `key` be replaced now, as far as is known? Its owner and version, if so.
     fn replaceable(&self, key: &S) -> Option<(S, S)> {
         let seen = self.observations.get(key)?;
+        // Nobody looks again at a row that is held here, so what was once seen of it ripens though it is renewed.
+        if self.leases.values().filter_map(Entry::holding).any(|holding| holding.owner == seen.row.owner) {
+            return None;
+        }
         let ours = self.abandoned.contains(&seen.row.owner, self.clock.timer);
         (ours || seen.ripe_in(self.clock.seen) == 0).then(|| (seen.row.owner.clone(), seen.row.version.clone()))
     }

@@ -343,7 +343,7 @@ fn a_guard_is_invalid_before_its_release_is_sent() {
 
 #[test]
 fn a_failed_release_is_repeated_through_its_budget_and_not_beyond() {
-    for (lease_ms, budget) in [(5_000, 3 * SECOND), (86_400_000, 10 * SECOND)] {
+    for (lease_ms, budget, pause) in [(5_000, 3 * SECOND, 500 * MS), (86_400_000, 10 * SECOND, 1_200 * MS)] {
         let mut script = Script::new();
         let held = script.hold(1, KEY, lease_ms, 0);
         let mut delete = one_send(&script.give(Input::Release(1)));
@@ -355,9 +355,22 @@ fn a_failed_release_is_repeated_through_its_budget_and_not_beyond() {
             let Some((next, after)) = script.until_send(budget) else { break };
             (delete, passed, deletes) = (next, passed + after, deletes + 1);
         }
-        assert!(deletes > 10 && passed <= budget && passed + 200 * MS > budget, "{deletes} in {passed}");
+        assert!(deletes > 10 && passed <= budget && passed + pause > budget, "{deletes} in {passed}");
         assert!(script.core.is_idle());
     }
+}
+
+#[test]
+fn the_shortest_leases_release_survives_a_time_out_and_a_throttle() {
+    let mut script = Script::new();
+    script.hold(1, KEY, 100, 0);
+    let delete = one_send(&script.give(Input::Release(1)));
+    script.pass(16_666);
+    let outputs = script.answer(&delete, unknown());
+    let delete = sends(&outputs).pop().or_else(|| Some(script.until_send(20 * MS)?.0)).expect("a second delete");
+    script.answer(&delete, Answer::Throttled("slow down".into()));
+    let (delete, _) = script.until_send(20 * MS).expect("a third delete");
+    assert_eq!(script.answer(&delete, Answer::Done), [Output::Released { lease: 1, confirmed: true }]);
 }
 
 #[test]

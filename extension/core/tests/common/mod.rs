@@ -3,6 +3,7 @@
 
 pub(crate) mod rng;
 pub(crate) mod script;
+pub(crate) mod world;
 
 pub(crate) use script::{Script, acquire, granted, one_send, renewed_version, row, row_of, sends, shows};
 
