@@ -1,11 +1,13 @@
 """A Runtime API loop whose handler does the steps that its event lists: the tests' hands inside a function.
 
 The event is {"steps": [...]}; each step is an object with one of these under "do":
-  send      a request line on the lock socket: {"do": "send", "line": {"op": "acquire", "key": "a"}}; "v", "id" and, for an
-            acquire, "request_id" and "remaining_ms" are added unless they are there; its reply goes into the answer
+  send      a request line on the lock socket: {"do": "send", "line": {"op": "acquire", "key": "a"}}; "v", "id", an
+            acquire's "request_id" and "remaining_ms" and the others' "lease" (the last granted) are added unless they are
+            there; its reply goes into the answer
   text      a raw line as it is: {"do": "text", "text": "nonsense"}; its reply goes into the answer
   events    waits up to "ms" for an event line of the connection; it, or null, goes into the answer
   say       prints "text", so that the test knows how far the handler is
+  tell      prints the last part of the answer, for a handler that will not get to give it
   sleep     for "ms"
   spin      "threads" processes keep the CPU busy for "ms"
   close     closes the connection
@@ -45,6 +47,7 @@ class Client:
         self.unread = b""
         self.events = []
         self.next_id = 1
+        self.lease = None
 
     def line(self, seconds=None):
         """The next line; None if it does not come in time or the connection ends."""
@@ -76,8 +79,12 @@ class Client:
         self.next_id += 1
         if line["op"] == "acquire":
             line = {"request_id": request_id, "remaining_ms": remaining_ms(), **line}
+        elif line["op"] != "hello":
+            line = {"lease": self.lease, **line}
         self.socket.sendall(json.dumps(line).encode() + b"\n")
-        return self.reply()
+        reply = self.reply()
+        self.lease = reply.get("ok", {}).get("lease", self.lease)
+        return reply
 
     def text(self, text):
         self.socket.sendall(text.encode() + b"\n")
@@ -110,6 +117,8 @@ def run(steps, request_id, deadline_ms):
                 answer.append(client.event(step["ms"] / 1000))
             elif do == "say":
                 print(step["text"], flush=True)
+            elif do == "tell":
+                print("tells", json.dumps(answer[-1]), flush=True)
             elif do == "sleep":
                 time.sleep(step["ms"] / 1000)
             elif do == "spin":

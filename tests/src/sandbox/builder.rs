@@ -110,6 +110,16 @@ impl Builder {
         self
     }
 
+    /// Pins both processes to one CPU of those that this process may use.
+    ///
+    /// # Panics
+    /// The kernel does not tell.
+    pub fn one_cpu(self) -> Self {
+        let allowed = rustix::thread::sched_getaffinity(None).expect("every process may ask for its CPUs");
+        let first = (0..rustix::thread::CpuSet::MAX_CPU).find(|&cpu| allowed.is_set(cpu));
+        self.cpu(first.expect("a process that runs may use a CPU"))
+    }
+
     /// Managed Instances: up to this many invocations at once, no INVOKE for extensions, a time-out that kills nothing.
     pub fn managed_instances(mut self, concurrency: usize) -> Self {
         self.concurrency = Some(concurrency);
@@ -174,7 +184,8 @@ impl Builder {
                 Ok(sandbox)
             }
             Some((trouble, what)) => {
-                let text = format!("waited for {what}: {:?}; output: {:#?}", trouble.outcome(), sandbox.logs());
+                let text =
+                    format!("waited for {what}: {:?}; output:\n{}", trouble.outcome(), sandbox.inner.logs.text());
                 Err(io::Error::other(text))
             }
         }

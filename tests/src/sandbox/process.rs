@@ -101,6 +101,11 @@ impl Logs {
         self.0.borrow().clone()
     }
 
+    /// Everything, for people.
+    pub(super) fn text(&self) -> String {
+        self.snapshot().iter().map(|line| format!("{:?} {}: {}\n", line.role, line.pid, line.text)).collect()
+    }
+
     pub(super) async fn wait_for(&self, role: Role, needle: &str) -> io::Result<LogLine> {
         let mut lines = self.0.subscribe();
         let found = |all: &Vec<LogLine>| all.iter().find(|l| l.role == role && l.text.contains(needle)).cloned();
@@ -113,7 +118,7 @@ impl Logs {
             }
         };
         tokio::time::timeout(PATIENCE, wait).await.map_err(|_| {
-            let text = format!("{role:?} did not log {needle:?} within {PATIENCE:?}: {:#?}", self.snapshot());
+            let text = format!("{role:?} did not log {needle:?} within {PATIENCE:?}:\n{}", self.text());
             io::Error::new(io::ErrorKind::TimedOut, text)
         })
     }
