@@ -2,10 +2,12 @@
 
 use crate::dynamo::Dynamo;
 use crate::programs::built;
+use leasekeeper::Locks;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::fs::File;
+use std::io;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
@@ -33,19 +35,27 @@ pub struct Sidecar {
 
 impl Sidecar {
     /// Starts one on this DynamoDB's lock table and waits until its socket answers. `name` is its name in the request log;
-    /// `settings` are further variables for it.
+    /// `settings` are further variables for it, or other values for those that lead it here.
     ///
     /// # Panics
     /// If it does not start.
     pub async fn start(dynamo: &Dynamo, name: &str, settings: &[(&str, &str)]) -> Self {
+        let settings = settings.iter().map(|(name, value)| (*name, (*value).to_owned()));
+        Self::start_with(dynamo.env_as(name).into_iter().chain(settings)).await
+    }
+
+    /// Starts one with these variables and its socket's path, and nothing else in its environment.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub async fn start_with<'n>(variables: impl IntoIterator<Item = (&'n str, String)>) -> Self {
         let home = TempDir::new().expect("a directory for the socket");
         let socket = home.path().join("leasekeeper/lock.sock");
         let log = File::create(home.path().join(LOG)).expect("a file for the log");
         let child = Command::new(built("leasekeeper"))
             .env_clear()
-            .envs(dynamo.env_as(name))
             .env("LEASEKEEPER_SOCKET", &socket)
-            .envs(settings.iter().copied())
+            .envs(variables)
             .stdin(Stdio::null())
             .stderr(log.try_clone().expect("a file can be shared"))
             .stdout(log)
@@ -67,6 +77,34 @@ impl Sidecar {
         SocketClient { lines: BufReader::new(read).lines(), write, events: VecDeque::new(), last_id: 0 }
     }
 
+    /// The helper crate's way to it.
+    pub fn locks(&self) -> Locks {
+        Locks::at(&self.socket)
+    }
+
+    /// What it has logged so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.home.path().join(LOG)).unwrap_or_default()
+    }
+
+    /// The lines that it has logged as errors.
+    pub fn errors(&self) -> Vec<String> {
+        self.log().lines().filter(|line| line.contains(" ERROR ")).map(str::to_owned).collect()
+    }
+
+    /// How much memory it occupies, in KiB.
+    pub fn resident_kib(&self) -> u64 {
+        let status = format!("/proc/{}/status", self.child.id().expect("it still runs"));
+        let status = std::fs::read_to_string(status).expect("it still runs");
+        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("the kernel tells");
+        resident.trim().trim_end_matches(" kB").parse().expect("a number")
+    }
+
+    /// Does it still run?
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().expect("a child of ours can be asked for").is_none()
+    }
+
     /// Sends it a signal.
     pub fn signal(&self, signal: Signal) {
         let pid = self.child.id().and_then(|id| Pid::from_raw(id.cast_signed())).expect("it still runs");
@@ -82,8 +120,7 @@ impl Sidecar {
 impl Drop for Sidecar {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let log = std::fs::read_to_string(self.home.path().join(LOG)).unwrap_or_default();
-            eprintln!("the log of the extension at {}:\n{log}", self.socket.display());
+            eprintln!("the log of the extension at {}:\n{}", self.socket.display(), self.log());
         }
     }
 }
@@ -109,20 +146,40 @@ pub struct Grant {
 
 impl SocketClient {
     /// Sends a request and returns its `ok`, or its `error`.
-    pub async fn ask(&mut self, mut request: Value) -> Result<Value, Value> {
+    ///
+    /// # Panics
+    /// If the extension has gone.
+    pub async fn ask(&mut self, request: Value) -> Result<Value, Value> {
+        self.try_ask(request).await.expect("the extension lives")
+    }
+
+    /// The same; nothing if the extension has gone.
+    pub async fn try_ask(&mut self, mut request: Value) -> Option<Result<Value, Value>> {
         self.last_id += 1;
         request["v"] = 1.into();
         request["id"] = self.last_id.into();
-        self.write.write_all(format!("{request}\n").as_bytes()).await.expect("the extension reads");
+        self.write(format!("{request}\n").as_bytes()).await.ok()?;
+        let mut reply = self.reply().await?;
+        assert_eq!(reply["id"], self.last_id, "{reply}");
+        Some(if reply["error"].is_null() { Ok(reply["ok"].take()) } else { Err(reply["error"].take()) })
+    }
+
+    /// Writes bytes as they are.
+    ///
+    /// # Errors
+    /// If the extension has closed the connection.
+    pub async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        timeout(PATIENCE, self.write.write_all(bytes)).await.expect("the extension reads")
+    }
+
+    /// The next line that is no event; nothing if the extension has gone.
+    pub async fn reply(&mut self) -> Option<Value> {
         loop {
-            let mut line = self.line().await;
-            if line["id"] != self.last_id {
-                self.events.push_back(line);
-            } else if line["error"].is_null() {
-                return Ok(line["ok"].take());
-            } else {
-                return Err(line["error"].take());
+            let line = self.line().await?;
+            if line["event"].is_null() {
+                return Some(line);
             }
+            self.events.push_back(line);
         }
     }
 
@@ -134,22 +191,40 @@ impl SocketClient {
         Ok(Grant { lease, owner: granted["owner"].as_str().expect("a grant has an owner").to_owned() })
     }
 
+    /// For how many milliseconds the lease is valid, at least, from before this was sent.
+    pub async fn check(&mut self, lease: u64) -> Result<u64, Value> {
+        let checked = self.ask(json!({"op": "check", "lease": lease})).await?;
+        Ok(checked["valid_ms"].as_u64().expect("a whole number"))
+    }
+
     /// Gives a lease back.
     pub async fn release(&mut self, lease: u64) -> Result<Value, Value> {
         self.ask(json!({"op": "release", "lease": lease})).await
     }
 
     /// The next event.
+    ///
+    /// # Panics
+    /// If the extension has gone.
     pub async fn event(&mut self) -> Value {
         match self.events.pop_front() {
             Some(event) => event,
-            None => self.line().await,
+            None => self.line().await.expect("the extension lives"),
         }
     }
 
-    async fn line(&mut self) -> Value {
+    /// The reason why the lease was lost, once it is; other events are passed over.
+    pub async fn lost(&mut self, lease: u64) -> String {
+        loop {
+            let event = self.event().await;
+            if event["event"] == "lost" && event["lease"] == lease {
+                return event["reason"].as_str().expect("a loss has a reason").to_owned();
+            }
+        }
+    }
+
+    async fn line(&mut self) -> Option<Value> {
         let line = timeout(PATIENCE, self.lines.next_line()).await.expect("the extension answers in time");
-        let line = line.expect("the extension writes text").expect("the extension lives");
-        serde_json::from_str(&line).expect("the extension writes JSON")
+        Some(serde_json::from_str(&line.ok()??).expect("the extension writes JSON"))
     }
 }
