@@ -23,9 +23,11 @@ test: fmt-check clippy build unit doctest vectors lint layer-check ## Every chec
 	@echo '== all checks passed'
 
 .PHONY: demo
-demo: tools ## Handlers taking turns on one lock, through real processes
+demo: ## Handlers taking turns on one lock, through real processes
+	@command -v cargo >/dev/null || { echo 'make: cargo is needed and not on PATH' >&2; exit 1; }
+	@echo 'building (the first time takes a few minutes)' >&2
 	@cargo build -q --workspace --bins --locked
-	@cargo run -q --locked -p leasekeeper-tests --bin demo
+	@"$${CARGO_TARGET_DIR:-target}/debug/demo"
 
 .PHONY: build
 build: ## Compile everything, tests included
@@ -72,7 +74,7 @@ lint: tools ## Template and shell scripts
 .PHONY: layer-check
 layer-check: build
 	@echo '== layer, staged from the debug build'
-	scripts/build-layer --check target/debug/leasekeeper
+	scripts/build-layer --check "$${CARGO_TARGET_DIR:-target}/debug/leasekeeper"
 
 .PHONY: layer
 layer: ## The layer as it is shipped: release build against glibc 2.26, zipped (several minutes)
