@@ -71,6 +71,7 @@ mod lease;
 mod locks;
 mod section;
 mod settings;
+mod several;
 mod state;
 #[cfg(feature = "lambda")]
 mod stream;
@@ -84,5 +85,6 @@ pub use lease::{Guard, Lease};
 pub use leasekeeper_wire::{Code, Holder, LostReason, Metrics};
 pub use locks::Locks;
 pub use section::OnLost;
+pub use several::Guards;
 #[cfg(feature = "lambda")]
 pub use stream::HeldStream;
