@@ -5,7 +5,7 @@ The event is {"steps": [...]}; each step is an object with one of these under "d
             acquire's "request_id" and "remaining_ms" and the others' "lease" (the last granted) are added unless they are
             there; its reply goes into the answer
   text      a raw line as it is: {"do": "text", "text": "nonsense"}; its reply goes into the answer
-  events    waits up to "ms" for an event line of the connection; it, or null, goes into the answer
+  events    waits up to "ms" for an event other than the hint "renewed"; it, or null, goes into the answer
   say       prints "text", so that the test knows how far the handler is
   tell      prints the last part of the answer, for a handler that will not get to give it
   sleep     for "ms"
@@ -72,7 +72,11 @@ class Client:
         return {"closed": True}
 
     def event(self, seconds):
-        return self.events.pop(0) if self.events else self.line(seconds)
+        end = time.monotonic() + seconds
+        while True:
+            line = self.events.pop(0) if self.events else self.line(max(0.001, end - time.monotonic()))
+            if line is None or line["event"] != "renewed":
+                return line
 
     def send(self, line, request_id, remaining_ms):
         line = {"v": 1, "id": self.next_id, **line}

@@ -25,7 +25,7 @@ async fn at_its_deadline_a_lease_is_lost_but_its_row_stays_until_its_validity_is
     let env = environment(&db).managed_instances(2).timeout(Duration::from_millis(700)).start().await.unwrap();
     let runtime = env.pid(Role::Runtime);
     let tell = || json!({"do": "tell"});
-    let call = env.begin(steps([acquire_for("k", 2000), tell(), event_within(3000), tell(), sleep_ms(2500)]));
+    let call = env.begin(steps([acquire_for("k", 3000), tell(), event_within(3000), tell(), sleep_ms(2500)]));
     let id = call.id.clone();
     let grant = env.wait_for_log(Role::Runtime, "valid_ms").await.unwrap();
     let granted: Value = serde_json::from_str(grant.text.trim_start_matches("tells ")).unwrap();
