@@ -51,7 +51,8 @@ impl fmt::Display for Violation {
 
 impl World {
     pub(crate) fn fail(&mut self, rule: Rule, text: String) {
-        if self.violation.is_none() {
+        let watched = self.rules.as_ref().is_none_or(|rules| rules.contains(&rule));
+        if self.violation.is_none() && watched {
             self.violation = Some(Violation { rule, text: format!("{text} (at {} µs)", self.t) });
         }
     }

@@ -94,11 +94,19 @@ pub(crate) struct World {
     /// Owners whose Put was made to land late: the stated exception to "no row is left".
     late: BTreeSet<u64>,
     verbose: bool,
+    /// Only these rules are looked at.
+    rules: Option<Vec<Rule>>,
 }
 
 impl World {
     pub(crate) fn run(plan: Plan, mutation: Mutation) -> Outcome {
+        Self::watch(plan, mutation, None)
+    }
+
+    /// Looks for violations of some rules alone: a mistake's first symptom need not be the one that matters.
+    pub(crate) fn watch(plan: Plan, mutation: Mutation, rules: Option<&[Rule]>) -> Outcome {
         let mut world = Self::new(plan, mutation);
+        world.rules = rules.map(<[Rule]>::to_vec);
         world.disturb();
         let horizon = world.plan.horizon;
         world.run_until(horizon);
@@ -128,6 +136,7 @@ impl World {
             tally: Tally::default(),
             versions: BTreeSet::new(),
             late: BTreeSet::new(),
+            rules: None,
             verbose: std::env::var_os("LEASEKEEPER_SIM_TRACE").is_some(),
         }
     }
