@@ -32,6 +32,8 @@ pub(super) struct Record {
     pub(super) note: Note,
     pub(super) asked: Now,
     pub(super) metrics: Metrics,
+    /// What DynamoDB refused for good: the cause, where that ends the lease or leaves its row.
+    pub(super) refusal: Option<String>,
     pub(super) state: State,
 }
 
@@ -171,8 +173,7 @@ impl Book {
                 if confirmed {
                     self.reply(record.client, &Reply::ok(*request, &Released { metrics: record.metrics }));
                 } else {
-                    let failure = describe::unconfirmed(record.lease_ms);
-                    self.fail(record.client, *request, Failure { metrics: Some(record.metrics), ..failure });
+                    self.fail(record.client, *request, record.unconfirmed_failure());
                 }
             }
         }
@@ -199,7 +200,7 @@ impl Book {
                 State::Held => self.event(lease, EventKind::Lost { reason: LostReason::ExtensionFailed }),
                 State::Releasing(requests) => {
                     for request in requests {
-                        self.fail(client, *request, describe::unconfirmed(record.lease_ms));
+                        self.fail(client, *request, record.unconfirmed_failure());
                     }
                 }
                 State::Lost(_) => {}
@@ -211,6 +212,12 @@ impl Book {
 
 impl Record {
     pub(super) fn lost_failure(&self, reason: LostReason) -> Failure {
-        Failure { metrics: Some(self.metrics), ..describe::lost(reason) }
+        let cause = self.refusal.as_deref().filter(|_| reason == LostReason::Denied);
+        Failure { metrics: Some(self.metrics), ..describe::lost(reason, cause) }
+    }
+
+    fn unconfirmed_failure(&self) -> Failure {
+        let failure = describe::unconfirmed(self.lease_ms, self.refusal.as_deref());
+        Failure { metrics: Some(self.metrics), ..failure }
     }
 }

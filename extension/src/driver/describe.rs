@@ -54,12 +54,13 @@ fn budget_exhausted() -> Failure {
     Failure::new(Code::BudgetExhausted, "the invocation has no time left, or is over: nothing more is sent for it")
 }
 
-pub(super) fn lost(reason: LostReason) -> Failure {
+/// `cause` is what DynamoDB said, if it refused for good.
+pub(super) fn lost(reason: LostReason, cause: Option<&str>) -> Failure {
     let what = match reason {
         LostReason::Stolen => "another owner's row stands under the key",
         LostReason::Expired => "no renewal was confirmed in time",
         LostReason::Deleted => "the row is gone though it was not given back",
-        LostReason::Denied => "DynamoDB refused the renewal; the extension's log has the cause",
+        LostReason::Denied => "DynamoDB refused the renewal",
         LostReason::Throttled => "DynamoDB throttled the renewals until the lease was over",
         LostReason::Deadline => "the invocation's deadline has passed",
         LostReason::Thaw => "the environment woke for another invocation",
@@ -68,14 +69,17 @@ pub(super) fn lost(reason: LostReason) -> Failure {
         LostReason::MaxHold => "the longest time to hold a lock (LEASEKEEPER_MAX_HOLD_MS) is over",
         _ => "the lease is over",
     };
-    Failure { reason: Some(reason), ..Failure::new(Code::Lost, format!("the lock was lost: {what}")) }
+    let cause = cause.map(|cause| format!(": {cause}")).unwrap_or_default();
+    Failure { reason: Some(reason), ..Failure::new(Code::Lost, format!("the lock was lost: {what}{cause}")) }
 }
 
-pub(super) fn unconfirmed(lease_ms: u64) -> Failure {
+/// `cause` is what DynamoDB said, if it refused for good.
+pub(super) fn unconfirmed(lease_ms: u64, cause: Option<&str>) -> Failure {
+    let cause = cause.map(|cause| format!(": {cause}")).unwrap_or_default();
     Failure::new(
         Code::ReleaseUnconfirmed,
         format!(
-            "DynamoDB has not confirmed that the row is gone; at the latest it can be taken over after its lease of {lease_ms} ms"
+            "DynamoDB has not confirmed that the row is gone; at the latest it can be taken over after its lease of {lease_ms} ms{cause}"
         ),
     )
 }

@@ -100,6 +100,10 @@ impl<S: Store> Driver<S> {
         match &response.answer {
             Answer::Done | Answer::Found(_) => {}
             Answer::Failed(_) => metrics.conditional_failures += 1,
+            Answer::Denied(_, text) => {
+                metrics.request_failures += 1;
+                record.refusal = Some(text.clone());
+            }
             _ => metrics.request_failures += 1,
         }
     }

@@ -198,6 +198,7 @@ impl<S: Store> Driver<S> {
             note,
             asked: now,
             metrics: Metrics::default(),
+            refusal: None,
             state: State::Acquiring(id),
         });
         self.handle(Input::Acquire(Acquire {
