@@ -127,7 +127,7 @@ async fn after_a_crash_in_the_handler_the_row_is_gone_and_the_next_invocation_wo
     assert!(gone_within(&db, "crash", Duration::from_millis(100)).await, "{}", rie.log());
     let again = rie.invoke(json!({"steps": [acquire]})).await.unwrap();
     let answer: Value = serde_json::from_str(&again.body).unwrap();
-    assert_eq!(answer[0]["ok"]["waited_ms"].is_u64(), true, "{again:?} {}", rie.log());
+    assert!(answer[0]["ok"]["waited_ms"].is_u64(), "{again:?} {}", rie.log());
 }
 
 #[tokio::test]

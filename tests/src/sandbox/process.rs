@@ -153,7 +153,8 @@ impl Process {
         (shared, generation): (&Arc<Shared>, u64),
         logs: &Logs,
     ) -> io::Result<Self> {
-        // A killed test run leaves no orphans behind: the kernel ends the child when the thread that started it ends.
+        // A killed test run leaves no orphans behind: the kernel ends the child when the thread that started it ends (a worker
+        // of the runtime or the test's own, never a short-lived one for blocking work).
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL"]);
         if let Some(cpu) = cpu {

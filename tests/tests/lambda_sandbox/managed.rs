@@ -22,7 +22,7 @@ async fn invocations_hold_locks_side_by_side_and_wait_for_each_other() {
 #[tokio::test]
 async fn at_its_deadline_a_lease_is_lost_but_its_row_stays_until_its_validity_is_over() {
     let db = Dynamo::start().await;
-    let env = environment(&db).managed_instances(2).timeout(Duration::from_millis(700)).start().await.unwrap();
+    let env = environment(&db).managed_instances(2).timeout(Duration::from_millis(1000)).start().await.unwrap();
     let runtime = env.pid(Role::Runtime);
     let tell = || json!({"do": "tell"});
     let call = env.begin(steps([acquire_for("k", 3000), tell(), event_within(3000), tell(), sleep_ms(2500)]));
