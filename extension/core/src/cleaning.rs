@@ -96,7 +96,10 @@ impl<S: Symbol> Core<S> {
         cleaning.turn = turn + 1;
         // A round through all owners goes without a pause; then they are asked again, more and more slowly.
         if cleaning.turn >= ready.len() || first.is_some() {
-            cleaning.next = now + cleaning.backoff.pause(longest, entropy.jitter());
+            let next = now + cleaning.backoff.pause(longest, entropy.jitter());
+            // The last look comes at the budget's end: what landed before it does not stay.
+            let last = cleaning.until - 1;
+            cleaning.next = if now < last { next.min(last) } else { next };
         }
         let no = self.send(id, Kind::Delete { owner: owner.clone() }, Op::Delete { owner }, None);
         if let Some(Phase::Cleaning(cleaning)) = self.leases.get_mut(&id).map(|entry| &mut entry.phase) {
