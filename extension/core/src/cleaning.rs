@@ -1,6 +1,7 @@
 //! Giving back: release, hand-over inside the environment, and the clean-up of whatever an acquire may have left.
 
 use crate::lease::{Kind, Phase, Put, PutState};
+use crate::timing::LONGEST_PAUSE;
 use crate::{Answer, Core, Entropy, LeaseId, LostReason, Op, Output, Refused, RequestNo, Seen, Symbol};
 
 impl<S: Symbol> Core<S> {
@@ -23,6 +24,9 @@ impl<S: Symbol> Core<S> {
                     if let Some(Phase::Cleaning(cleaning)) = self.leases.get_mut(&id).map(|entry| &mut entry.phase) {
                         cleaning.handed_to = Some(no);
                     }
+                } else if let Some(contest) = self.contests.get_mut(&key) {
+                    // The delete brings the news.
+                    contest.next = self.clock.timer + LONGEST_PAUSE;
                 }
             }
             Phase::Lapsing { .. } => self.clean(id, None),

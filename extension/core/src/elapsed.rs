@@ -27,6 +27,8 @@ impl Elapsed {
         let Some(last) = self.last.replace(now) else {
             return Step { passed: 0, wall_stepped_back: false };
         };
+        // These two never step back; a reading that came out of order must not count the same time twice.
+        self.last = Some(Now { boot: now.boot.max(last.boot), mono: now.mono.max(last.mono), ..now });
         let boot = now.boot.saturating_sub(last.boot);
         let mono = now.mono.saturating_sub(last.mono);
         let wall = now.wall.saturating_sub(last.wall);
@@ -53,6 +55,15 @@ mod tests {
         elapsed.advance(at(100, 0, 1_000));
         elapsed.advance(at(100, 0, 1_100));
         assert_eq!((elapsed.held, elapsed.seen, elapsed.timer), (200, 0, 100));
+    }
+
+    #[test]
+    fn a_reading_out_of_order_counts_no_time_twice() {
+        let mut elapsed = Elapsed::default();
+        for t in [100, 200, 150, 250] {
+            elapsed.advance(at(t, t, t));
+        }
+        assert_eq!((elapsed.seen, elapsed.timer), (150, 150));
     }
 
     #[test]

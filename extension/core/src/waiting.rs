@@ -15,14 +15,17 @@ impl<S: Symbol> Core<S> {
         if over || ask.remaining == Some(0) {
             return self.emit(Output::Refused(ask.lease, Refused::BudgetExhausted));
         }
+        // One that waits asks nothing that is known here, and overtakes nobody who waits already.
+        let blocker = (ask.wait > 0).then(|| self.blocker(&ask.key)).flatten();
         let waiting = Waiting {
             until: self.clock.timer.saturating_add(ask.wait),
-            first: true,
+            first: blocker.is_none(),
             retry_at: None,
             backoff: Backoff::new(),
-            saw: None,
+            saw: blocker,
             trouble: None,
         };
+        let attempts = waiting.first;
         let entry = Entry {
             key: ask.key.clone(),
             lease_ms: ask.lease_ms,
@@ -34,7 +37,27 @@ impl<S: Symbol> Core<S> {
         };
         self.leases.insert(ask.lease, entry);
         self.queue_up(&ask.key, ask.lease);
-        self.attempt(ask.lease, entropy);
+        if attempts {
+            self.attempt(ask.lease, entropy);
+        }
+    }
+
+    /// The row that this environment holds under `key`, or that its waiters are watching.
+    fn blocker(&self, key: &S) -> Option<Row<S>> {
+        let held = self.leases.values().filter(|entry| entry.key == *key).find_map(|entry| {
+            let Holding { owner, last, .. } = entry.holding()?;
+            Some(Row { owner: owner.clone(), version: last.clone(), lease_ms: entry.lease_ms })
+        });
+        held.or_else(|| {
+            self.head(key)?;
+            let seen = self.observations.get(key)?;
+            self.replaceable(key).is_none().then(|| seen.row.clone())
+        })
+    }
+
+    /// Is it the first of those who wait for the key here?
+    fn leads(&self, key: &S, id: LeaseId) -> bool {
+        self.contests.get(key).is_some_and(|contest| contest.waiters.first() == Some(&id))
     }
 
     fn queue_up(&mut self, key: &S, lease: LeaseId) {
@@ -149,10 +172,12 @@ impl<S: Symbol> Core<S> {
     fn try_later<E: Entropy<S>>(&mut self, id: LeaseId, text: String, longest: Micros, entropy: &mut E) {
         let jitter = entropy.jitter();
         let now = self.clock.timer;
+        // The first waiter's retries are the others' too: they are left to the poller.
+        let leads = self.leases.get(&id).is_some_and(|entry| self.leads(&entry.key, id));
         let Some(waiting) = self.leases.get_mut(&id).and_then(Entry::waiting_mut) else { return };
         waiting.trouble = Some(text);
         waiting.first = false;
-        waiting.retry_at = Some(now + waiting.backoff.pause(longest, jitter));
+        waiting.retry_at = leads.then(|| now + waiting.backoff.pause(longest, jitter));
     }
 
     /// Acts on what the answer to a waiter's own Put shows.
@@ -169,8 +194,7 @@ impl<S: Symbol> Core<S> {
             waiting.first = false;
         }
         // What a failed condition shows is as good as a read: the first waiter's Put stands in for the next poll.
-        let leads = self.contests.get(&key).is_some_and(|contest| contest.waiters.first() == Some(&id));
-        if leads && !free {
+        if !free && self.leads(&key, id) {
             self.pace_polls(&key, LONGEST_PAUSE, entropy);
         }
     }

@@ -101,9 +101,11 @@ fn a_takeover_that_comes_too_late_observes_the_new_row_and_waits_again() {
 fn what_was_seen_of_a_row_before_this_environment_held_it_is_no_condition_later() {
     let mut script = Script::new();
     script.hold(1, KEY, 1_000, 0);
-    let put = one_send(&script.give(Input::Acquire(acquire(2, KEY, 1_000, 60 * SECOND))));
+    // An attempt that does not wait sees the row; one that waits is there when its holder is given up.
+    let put = one_send(&script.give(Input::Acquire(acquire(2, KEY, 1_000, 0))));
     let stands = row(1_000_000, 1_000_001, 1_000);
     script.answer(&put, Answer::Failed(shows(&stands)));
+    assert!(script.give(Input::Acquire(acquire(3, KEY, 1_000, 60 * SECOND))).is_empty());
     for _ in 0..6 {
         let (renewal, _) = script.until_send(SECOND).expect("a renewal");
         assert!(matches!(renewal.op, Op::Renew { .. }), "{renewal:?}");
@@ -158,8 +160,9 @@ fn polls_slow_down_while_throttled_and_speed_up_again() {
 fn waiters_of_one_key_share_one_poller_and_are_served_in_order() {
     let mut script = Script::new();
     let other = row(1, 2, 10_000);
-    for lease in 1..=5 {
-        let put = one_send(&script.give(Input::Acquire(acquire(lease, KEY, 10_000, 60 * SECOND))));
+    let puts: Vec<_> =
+        (1..=5).map(|lease| one_send(&script.give(Input::Acquire(acquire(lease, KEY, 10_000, 60 * SECOND))))).collect();
+    for put in puts {
         script.answer(&put, Answer::Failed(shows(&other)));
     }
     let (_, _, pauses) = poll(&mut script, &other, 2 * SECOND);
@@ -188,13 +191,67 @@ fn waiters_of_one_key_share_one_poller_and_are_served_in_order() {
 }
 
 #[test]
+fn a_waiter_that_comes_later_overtakes_nobody_and_asks_nothing_that_is_known() {
+    let mut script = Script::new();
+    let other = row(1, 2, 10_000);
+    let put = one_send(&script.give(Input::Acquire(acquire(1, KEY, 10_000, 60 * SECOND))));
+    script.answer(&put, Answer::Failed(shows(&other)));
+    assert!(sends(&script.give(Input::Acquire(acquire(2, KEY, 10_000, 300 * MS)))).is_empty());
+    // Without waiting there is still one attempt.
+    assert_eq!(one_send(&script.give(Input::Acquire(acquire(3, KEY, 10_000, 0)))).lease, 3);
+    let outputs = script.pass(300 * MS);
+    assert!(matches!(refused(&outputs, 2), Some(Refused::Busy { holder, .. }) if holder == other), "{outputs:?}");
+
+    let mut script = Script::new();
+    let held = script.hold(1, KEY, 10_000, 0);
+    for (lease, wait) in [(2, 300 * MS), (3, 60 * SECOND)] {
+        assert!(sends(&script.give(Input::Acquire(acquire(lease, KEY, 10_000, wait)))).is_empty());
+    }
+    let outputs = script.pass(300 * MS);
+    assert!(matches!(refused(&outputs, 2), Some(Refused::Busy { holder, .. }) if holder == held), "{outputs:?}");
+    let put = one_send(&script.give(Input::Release(1)));
+    assert!(put.lease == 3 && replaces(&put, &held));
+}
+
+#[test]
+fn waiters_share_their_retries_too_while_the_store_throttles() {
+    let mut script = Script::new();
+    let mut todo = Vec::new();
+    for lease in 1..=8 {
+        todo.push(one_send(&script.give(Input::Acquire(acquire(lease, KEY, 10_000, 300 * SECOND)))));
+    }
+    let (mut passed, mut requests) = (0, 0);
+    while passed < 60 * SECOND {
+        for request in std::mem::take(&mut todo) {
+            requests += 1;
+            todo.extend(sends(&script.answer(&request, Answer::Throttled("slow down".into()))));
+        }
+        todo.extend(sends(&script.pass(10 * MS)));
+        passed += 10 * MS;
+    }
+    assert!(requests < 8 + 2 * 66, "{requests} requests in a minute");
+    // Nobody is forgotten: when the store answers again, the first one gets the lock and the others hear of it.
+    let mut holder = None;
+    while holder.is_none() && passed < 120 * SECOND {
+        for request in std::mem::take(&mut todo) {
+            let free = matches!(request.op, Op::Read);
+            let outputs = script.answer(&request, if free { Answer::Found(Seen::Nothing) } else { Answer::Done });
+            holder = holder.or((1..=8).find(|lease| granted(&outputs, *lease)));
+            todo.extend(sends(&outputs));
+        }
+        todo.extend(sends(&script.pass(10 * MS)));
+        passed += 10 * MS;
+    }
+    assert!(holder.is_some());
+}
+
+#[test]
 fn when_the_first_waiter_leaves_the_next_one_polls() {
     let mut script = Script::new();
     let other = row(1, 2, 10_000);
-    for (lease, wait) in [(1, 300 * MS), (2, 60 * SECOND)] {
-        let put = one_send(&script.give(Input::Acquire(acquire(lease, KEY, 10_000, wait))));
-        script.answer(&put, Answer::Failed(shows(&other)));
-    }
+    let put = one_send(&script.give(Input::Acquire(acquire(1, KEY, 10_000, 300 * MS))));
+    script.answer(&put, Answer::Failed(shows(&other)));
+    assert!(script.give(Input::Acquire(acquire(2, KEY, 10_000, 60 * SECOND))).is_empty());
     // The first one's budget ends while its poll is under way.
     let (read, _) = script.until_send(SECOND).expect("a read");
     assert_eq!(read.lease, 1);
@@ -284,10 +341,9 @@ fn a_poll_that_is_denied_or_shows_another_librarys_row_ends_every_wait() {
     let foreign = Answer::Found(Seen::Foreign("no protocol".into()));
     for answer in [denied, foreign] {
         let mut script = Script::new();
-        for lease in [1, 2] {
-            let put = one_send(&script.give(Input::Acquire(acquire(lease, KEY, 10_000, SECOND))));
-            script.answer(&put, Answer::Failed(shows(&row(1, 2, 10_000))));
-        }
+        let put = one_send(&script.give(Input::Acquire(acquire(1, KEY, 10_000, SECOND))));
+        script.answer(&put, Answer::Failed(shows(&row(1, 2, 10_000))));
+        assert!(script.give(Input::Acquire(acquire(2, KEY, 10_000, SECOND))).is_empty());
         let (read, _) = script.until_send(SECOND).expect("a read");
         let outputs = script.answer(&read, answer);
         assert!(refused(&outputs, 1).is_some() && refused(&outputs, 2).is_some() && outputs.len() == 2, "{outputs:?}");
@@ -305,13 +361,12 @@ fn a_foreign_row_is_refused_at_once_without_any_write() {
 
 // Rule 10: hand-over inside one environment.
 
-/// One holder and four waiters in one environment, the waiters' first Puts answered.
+/// One holder and its waiters in one environment.
 fn crowd(waiters: u64) -> (Script, Row<u64>) {
     let mut script = Script::new();
     let held = script.hold(1, KEY, 10_000, 0);
     for lease in 2..2 + waiters {
-        let put = one_send(&script.give(Input::Acquire(acquire(lease, KEY, 10_000, 60 * SECOND))));
-        script.answer(&put, Answer::Failed(shows(&held)));
+        assert!(script.give(Input::Acquire(acquire(lease, KEY, 10_000, 60 * SECOND))).is_empty());
     }
     (script, held)
 }
@@ -398,8 +453,7 @@ fn a_hand_over_that_hangs_leaves_time_to_delete() {
     let mut script = Script::new();
     let held = script.hold(1, KEY, 100, 0);
     // The heir's lease is long, and so is its time-out: longer than the whole clean-up of the short lease.
-    let put = one_send(&script.give(Input::Acquire(acquire(2, KEY, 60_000, 300 * SECOND))));
-    script.answer(&put, Answer::Failed(shows(&held)));
+    assert!(script.give(Input::Acquire(acquire(2, KEY, 60_000, 300 * SECOND))).is_empty());
     let put = one_send(&script.give(Input::Release(1)));
     script.pass(put.timeout);
     let outputs = script.answer(&put, Answer::Unknown("time-out".into()));
