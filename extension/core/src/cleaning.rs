@@ -90,21 +90,28 @@ impl<S: Symbol> Core<S> {
         if now < cleaning.next {
             return;
         }
-        let ready: Vec<&Put<S>> = entry.puts.iter().filter(|put| put.state != PutState::Flying).collect();
-        if ready.is_empty() {
-            return;
+        let ready = |put: &Put<S>| put.state != PutState::Flying;
+        let known = |put: &Put<S>| put.state == PutState::Landed;
+        let reported = |put: &Put<S>| cleaning.report.as_ref() == Some(&put.owner);
+        // First what the client waits for, then what is known to stand, then what may yet appear, in turn.
+        let puts = &entry.puts;
+        let pick = puts.iter().position(reported).or_else(|| puts.iter().position(known));
+        let Some(pick) = pick.or_else(|| puts.iter().position(ready)) else { return };
+        if cleaning.round == 0 {
+            cleaning.round = puts.iter().filter(|put| ready(put)).count();
         }
-        let first = cleaning.report.as_ref().and_then(|owner| ready.iter().position(|put| put.owner == *owner));
-        let turn = first.unwrap_or(cleaning.turn % ready.len());
-        let owner = ready[turn].owner.clone();
-        cleaning.turn = turn + 1;
+        let put = entry.puts.remove(pick);
+        let owner = put.owner.clone();
+        cleaning.round -= 1;
         // A round through all owners goes without a pause; then they are asked again, more and more slowly.
-        if cleaning.turn >= ready.len() || first.is_some() {
+        if cleaning.round == 0 || known(&put) {
+            cleaning.round = 0;
             let next = now + cleaning.backoff.pause(longest, entropy.jitter());
             // The last look comes at the budget's end: what landed before it does not stay.
             let last = cleaning.until - 1;
             cleaning.next = if now < last { next.min(last) } else { next };
         }
+        entry.puts.push(put);
         let no = self.send(id, Kind::Delete { owner: owner.clone() }, Op::Delete { owner }, None);
         if let Some(Phase::Cleaning(cleaning)) = self.leases.get_mut(&id).map(|entry| &mut entry.phase) {
             cleaning.in_flight = Some(no);

@@ -153,8 +153,8 @@ pub(crate) struct Cleaning<S> {
     /// When to send the next request, on the timer clock.
     pub(crate) next: Micros,
     pub(crate) backoff: Backoff,
-    /// Which put to delete next: turns through them.
-    pub(crate) turn: usize,
+    /// How many owners are still to be asked for in this round: the puts stand in the order of their turns.
+    pub(crate) round: usize,
     /// A waiter of this environment is replacing the row: its Put stands in for the delete.
     pub(crate) handed_to: Option<RequestNo>,
 }

@@ -445,7 +445,7 @@ impl<S: Symbol> Core<S> {
             in_flight: None,
             next: now,
             backoff: Backoff::new(),
-            turn: 0,
+            round: 0,
             handed_to: None,
         });
     }

@@ -434,6 +434,36 @@ fn every_attempted_owner_is_deleted() {
     }
 }
 
+/// A wait that ended with three Puts of unknown outcome; returns their rows and the first delete.
+fn three_puts() -> (Script, Vec<leasekeeper_core::Row<u64>>, leasekeeper_core::StoreRequest<u64>) {
+    let mut script = Script::new();
+    let mut rows = Vec::new();
+    let mut put = one_send(&script.give(Input::Acquire(acquire(1, KEY, 5_000, 100 * MS))));
+    for _ in 0..3 {
+        rows.push(row_of(&put));
+        script.answer(&put, unknown());
+        put = script.until_send(SECOND).expect("a retry, or a delete at the end of the wait").0;
+    }
+    assert!(is_delete(&put.op, rows[0].owner), "{put:?}");
+    (script, rows, put)
+}
+
+#[test]
+fn a_delete_that_finds_another_row_of_ours_takes_that_away_next() {
+    let (mut script, rows, delete) = three_puts();
+    let next = one_send(&script.answer(&delete, Answer::Failed(shows(&rows[2]))));
+    assert!(is_delete(&next.op, rows[2].owner), "{next:?}");
+}
+
+#[test]
+fn a_clean_up_that_got_rid_of_one_owner_skips_none_of_the_others() {
+    let (mut script, rows, delete) = three_puts();
+    let next = one_send(&script.answer(&delete, Answer::Done));
+    assert!(is_delete(&next.op, rows[1].owner), "{next:?}");
+    let next = one_send(&script.answer(&next, Answer::Failed(Seen::Nothing)));
+    assert!(is_delete(&next.op, rows[2].owner), "{next:?}");
+}
+
 #[test]
 fn an_owner_given_up_is_taken_over_at_once_when_its_put_lands_after_all() {
     let mut script = Script::new();

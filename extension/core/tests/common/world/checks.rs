@@ -3,7 +3,7 @@
 use super::env::Status;
 use super::store::Effect;
 use super::{Broken, Profile, World};
-use leasekeeper_core::{LeaseId, LostReason, Op, Output, Refused};
+use leasekeeper_core::{Answer, LeaseId, Micros, LostReason, Op, Output, Refused};
 use std::fmt;
 
 /// Which promise a violation broke.
@@ -31,6 +31,8 @@ pub(crate) enum Rule {
     Finality,
     /// An owner or a version was used twice.
     Reuse,
+    /// A waiter was forgotten.
+    Forgotten,
     /// Work without an end, or wake-ups without work.
     Restless,
     /// A row was left that the protocol must clean up.
@@ -239,8 +241,13 @@ impl World {
         }
     }
 
-    pub(crate) fn check_write(&mut self, n: usize, op: &Op<u64>, effect: &Effect) {
+    pub(crate) fn check_write(&mut self, n: usize, key: u64, op: &Op<u64>, effect: &Effect) {
         self.expect(!effect.unconditional, Rule::Unconditional, || format!("{op:?} was committed unconditionally"));
+        if let Op::Create { .. } | Op::Delete { .. } = op
+            && effect.answer == Answer::Done
+        {
+            self.free_since.insert(key, if matches!(op, Op::Delete { .. }) { self.t } else { u64::MAX });
+        }
         let Some(removed) = &effect.removed else { return };
         let owner = removed.row.owner;
         let t = self.t;
@@ -252,7 +259,7 @@ impl World {
             return;
         }
         self.tally.takeovers += 1;
-        let own = self.envs[n].owners.contains(&owner);
+        let own = self.envs[n].owners.contains(&owner) || self.envs[n].past_owners.contains(&owner);
         let drift = if self.plan.broken == Some(Broken::Drift) { 1_080_000 } else { 1_050_000 };
         let least = (removed.row.lease_ms * 1_000) as u128 * 1_000_000 / drift;
         let stood = (t - removed.written) as u128;
@@ -268,6 +275,30 @@ impl World {
         if let Some((lease, _)) = kept {
             let lease = *lease;
             self.fail(Rule::Invocation, format!("lease {lease} outlived its invocation"));
+        }
+    }
+
+    /// Nobody waits for ever: not after the budget, not without a wake-up, not beside a free key.
+    pub(crate) fn check_waiting(&mut self, n: usize, step: Micros, delay: Option<Micros>) {
+        let env = &self.envs[n];
+        let mut forgotten = None;
+        for (lease, record) in env.records.iter().filter(|(_, record)| record.status == Status::Waiting) {
+            let attempts = 2 * ((record.lease_ms * 1_000 / 6).min(3_000_000) + 50_000);
+            // A starved or frozen process is late by what its last reading brought.
+            if env.timer > record.until + attempts + 2 * step + record.lease_ms * 10 {
+                forgotten = Some(format!("lease {lease} waits after its budget"));
+            }
+            if delay.is_none_or(|delay| delay > 3_300_000) {
+                forgotten = Some(format!("lease {lease} waits and the next wake-up is {delay:?}"));
+            }
+            let free = self.free_since.get(&record.key).copied().unwrap_or(0).max(record.asked_at);
+            let idle = self.t.saturating_sub(free);
+            if self.plan.profile == Profile::Mild && idle > attempts + 1_500_000 {
+                forgotten = Some(format!("lease {lease} waits beside a key that has been free for {idle} µs"));
+            }
+        }
+        if let Some(text) = forgotten {
+            self.fail(Rule::Forgotten, text);
         }
     }
 
@@ -297,6 +328,7 @@ impl World {
             .filter(|owner| !self.late.contains(owner) && self.envs.iter().any(|env| env.owners.contains(owner)))
             .collect();
         self.tally.orphans += left.len() as u64;
+        if self.verbose || std::env::var_os("ORPH").is_some() && !left.is_empty() { eprintln!("orphans {left:?} seed {} faults {} dist {}", self.plan.seed, self.plan.faults, self.plan.disturbances); }
         let mild = self.plan.profile == Profile::Mild;
         self.expect(!(mild && !left.is_empty()), Rule::Orphan, || format!("rows of {left:?} are left"));
     }

@@ -67,6 +67,7 @@ impl World {
             scope,
             asked: env.timer,
             until: env.timer + wait,
+            asked_at: self.t,
             puts: 0,
             status: Status::Waiting,
             owner: 0,

@@ -24,6 +24,7 @@ pub(crate) struct Record {
     /// When it was asked for, and the budget's end, on the environment's timer clock.
     pub(crate) asked: Micros,
     pub(crate) until: Micros,
+    pub(crate) asked_at: u64,
     pub(crate) puts: u32,
     pub(crate) status: Status,
     pub(crate) owner: u64,
@@ -74,6 +75,7 @@ pub(crate) struct Env {
     pub(crate) records: BTreeMap<LeaseId, Record>,
     pub(crate) busy_slots: Vec<bool>,
     pub(crate) owners: BTreeSet<u64>,
+    pub(crate) past_owners: BTreeSet<u64>,
     /// What mistakes on purpose need to remember.
     pub(crate) notes: Notes,
 }
@@ -122,6 +124,7 @@ impl Env {
             records: BTreeMap::new(),
             busy_slots: vec![false; slots],
             owners: BTreeSet::new(),
+            past_owners: BTreeSet::new(),
             notes: Notes::default(),
         }
     }

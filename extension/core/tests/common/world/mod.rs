@@ -91,6 +91,8 @@ pub(crate) struct World {
     hasher: DefaultHasher,
     tally: Tally,
     versions: BTreeSet<u64>,
+    /// Since when a key has had no row.
+    free_since: BTreeMap<u64, u64>,
     /// Owners whose Put was made to land late: the stated exception to "no row is left".
     late: BTreeSet<u64>,
     verbose: bool,
@@ -135,6 +137,7 @@ impl World {
             hasher: DefaultHasher::new(),
             tally: Tally::default(),
             versions: BTreeSet::new(),
+            free_since: BTreeMap::new(),
             late: BTreeSet::new(),
             rules: None,
             verbose: std::env::var_os("LEASEKEEPER_SIM_TRACE").is_some(),
@@ -225,6 +228,7 @@ impl World {
         self.read_guards(n);
         self.check_exclusion(n);
         let delay = self.envs[n].core.next_wakeup();
+        self.check_waiting(n, step, delay);
         self.check_idling(n, tick && silent && delay.is_some_and(|delay| delay < 100));
         self.envs[n].wake += 1;
         if let Some(delay) = delay {
@@ -363,6 +367,9 @@ impl World {
         env.alive = false;
         env.life += 1;
         env.records.clear();
+        // What this life may leave is the stated exception: nobody is there to clean up.
+        let owners = std::mem::take(&mut env.owners);
+        env.past_owners.extend(owners);
         env.waited.clear();
         env.inbox.clear();
         let back = t + self.rng.below(2 * self.plan.longest_lease());

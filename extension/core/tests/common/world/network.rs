@@ -120,7 +120,7 @@ impl World {
                 if self.verbose {
                     eprintln!("{:>12} store: {op:?} of {n}: {:?}", self.t, effect.answer);
                 }
-                self.check_write(n, op, &effect);
+                self.check_write(n, key, op, &effect);
                 effect.answer
             }
         };
