@@ -2,8 +2,11 @@
 
 use crate::settings::{Bootstrap, LogFormat, Settings};
 use std::borrow::Cow;
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::{self, MakeWriter};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry;
 
 /// Sends this process's events to standard output from now on.
 pub fn init(bootstrap: &Bootstrap) {
@@ -16,12 +19,15 @@ fn subscriber<W>(bootstrap: &Bootstrap, writer: W) -> Box<dyn tracing::Subscribe
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    // The settings have checked the filter.
-    let filter = EnvFilter::new(&bootstrap.log_filter);
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(false);
+    // The settings have checked the filter. Targets and levels are enough: filters on fields would bring a regex engine along.
+    let filter: Targets = bootstrap.log_filter.parse().unwrap_or_default();
+    let layer = fmt::layer().with_writer(writer).with_ansi(false);
     match bootstrap.log_format {
-        LogFormat::Text => Box::new(builder.finish()),
-        LogFormat::Json => Box::new(builder.json().flatten_event(true).with_current_span(false).finish()),
+        LogFormat::Text => Box::new(registry().with(layer.with_filter(filter))),
+        LogFormat::Json => {
+            let json = layer.json().flatten_event(true).with_current_span(false);
+            Box::new(registry().with(json.with_filter(filter)))
+        }
     }
 }
 

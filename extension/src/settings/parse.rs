@@ -6,7 +6,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 
 /// What `LEASEKEEPER_TABLE` must be.
 pub(super) const TABLE: &str = "the name (3 to 255 of a-z A-Z 0-9 _ - .) or the ARN of the lock table";
@@ -171,8 +171,14 @@ pub(super) fn store(value: &str) -> Result<StoreKind, String> {
 }
 
 pub(super) fn log_filter(value: &str) -> Result<String, String> {
-    let right = !value.trim().is_empty() && value.parse::<EnvFilter>().is_ok();
-    if right { Ok(value.into()) } else { Err("a log filter such as info or leasekeeper_extension=debug".into()) }
+    // Stricter than the filter's own parser, which takes a misspelt level for a target.
+    let right = |directive: &str| {
+        let (target, level) = directive.rsplit_once('=').unwrap_or(("all", directive));
+        let named = !target.is_empty() && target.chars().all(|c| c.is_ascii_alphanumeric() || "_:".contains(c));
+        named && level.parse::<LevelFilter>().is_ok() && !level.is_empty()
+    };
+    let right = value.split(',').all(right) && value.parse::<Targets>().is_ok();
+    if right { Ok(value.into()) } else { Err("levels, such as info or warn,leasekeeper_extension=debug".into()) }
 }
 
 pub(super) fn log_format(value: &str) -> Result<LogFormat, String> {

@@ -119,8 +119,8 @@ fn a_wrong_value_is_named_with_what_it_must_be() {
         ("LEASEKEEPER_STORE", &["", "DynamoDB", "redis"], "dynamodb or memory"),
         (
             "LEASEKEEPER_LOG",
-            &["", " ", "leasekeeper=loud", "=,"],
-            "a log filter such as info or leasekeeper_extension=debug",
+            &["", " ", "inof", "leasekeeper=loud", "=,", "=info", "info,"],
+            "levels, such as info or warn,leasekeeper_extension=debug",
         ),
         ("LEASEKEEPER_LOG_FORMAT", &["", "JSON", "xml"], "json or text"),
     ];
