@@ -258,8 +258,11 @@ impl Session {
         let answer = self.meet(fault, forwarded).await;
         let answered = self.shared.started.elapsed();
         let status = answer.as_ref().ok().map(|answer| answer.status().as_u16());
-        let recorded = &mut self.shared.state().log[number];
-        (recorded.status, recorded.answered) = (status, Some(answered));
+        {
+            // Let go before the change is told: who waits for it looks at the log with the channel's lock held.
+            let recorded = &mut self.shared.state().log[number];
+            (recorded.status, recorded.answered) = (status, Some(answered));
+        }
         self.shared.logged.send_replace(());
         answer
     }
