@@ -5,6 +5,7 @@
 //! give the same outputs.
 
 mod cleaning;
+mod contest;
 mod core;
 mod elapsed;
 mod holding;

@@ -51,6 +51,13 @@ mistakes! {
     request_id_ignored: Mutation::RequestIdIgnored, Uniform, Invocation;
 }
 
+/// A layer that sends twice can bring a released row back, but no guard with it.
+#[test]
+fn duplicated_requests_do_not_break_exclusion() {
+    let rules = [Rule::Exclusion, Rule::RowUnderGuard, Rule::Revival];
+    assert_eq!(caught(Mutation::None, Some(Broken::Duplicates), Profile::Uniform, 2_000, &rules), None);
+}
+
 /// Each assumption of the exclusion promise is needed: without it there are two valid guards.
 #[test]
 fn broken_assumptions_do_break_exclusion() {

@@ -166,21 +166,17 @@ fn late_success_revives_nothing() {
 }
 
 #[test]
-fn danger_is_reversible() {
+fn danger_is_told_at_six_tenths_and_is_reversible() {
     let mut script = Script::new();
     script.hold(1, KEY, 6_000, 0);
-    let (mut renewal, _) = script.until_send(6 * SECOND).expect("a renewal");
-    let mut told = Vec::new();
-    while !told.contains(&Output::Danger(1)) {
-        told.extend(script.answer(&renewal, unknown()));
-        let (next, _) = script.until_send(6 * SECOND).map_or_else(|| panic!("lost"), |next| next);
-        renewal = next;
-        if script.valid(1).is_some_and(|left| left <= 1_800 * MS) {
-            break;
-        }
-    }
+    let (renewal, _) = script.until_send(6 * SECOND).expect("a renewal at 2 s");
+    assert!(!script.pass(1_600 * MS - 1).contains(&Output::Danger(1)));
+    assert!(script.pass(1).contains(&Output::Danger(1)));
+    script.answer(&renewal, unknown());
+    let (renewal, _) = script.until_send(6 * SECOND).expect("a retry");
     let outputs = script.answer(&renewal, Answer::Done);
-    assert!(outputs.contains(&Output::Renewed(1)) && outputs.contains(&Output::Recovered(1)), "{outputs:?}");
+    assert_eq!(outputs, [Output::Renewed(1), Output::Recovered(1)]);
+    assert!(!script.pass(SECOND).contains(&Output::Danger(1)));
 }
 
 #[test]

@@ -5,7 +5,7 @@ mod common;
 use common::world::{Mutation, Outcome, Plan, Profile, Tally, World};
 
 /// How many schedules of each profile; the environment asks for more, or for one seed alone.
-const SCHEDULES: u64 = 1_000;
+const SCHEDULES: u64 = 6_000;
 
 fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name} must be a number")))

@@ -95,6 +95,8 @@ pub(crate) struct World {
     free_since: BTreeMap<u64, u64>,
     /// Owners whose Put was made to land late: the stated exception to "no row is left".
     late: BTreeSet<u64>,
+    /// Something happened that a clean-up's budget need not outlast.
+    hindered: bool,
     verbose: bool,
     /// Only these rules are looked at.
     rules: Option<Vec<Rule>>,
@@ -121,6 +123,7 @@ impl World {
     fn new(plan: Plan, mutation: Mutation) -> Self {
         let mut rng = Rng::new(plan.seed ^ 0x5EED);
         let of = plan.environments;
+        let hindered = plan.faults > 0 || plan.broken.is_some();
         let envs = (0..of).map(|n| Env::new(n, of, plan.rates[n], plan.clients, plan.freezes, &mut rng)).collect();
         Self {
             plan,
@@ -139,6 +142,7 @@ impl World {
             versions: BTreeSet::new(),
             free_since: BTreeMap::new(),
             late: BTreeSet::new(),
+            hindered,
             rules: None,
             verbose: std::env::var_os("LEASEKEEPER_SIM_TRACE").is_some(),
         }
@@ -181,6 +185,7 @@ impl World {
             Event::Crash { env } => self.crash(env),
             Event::Restart { env } => self.restart(env),
             Event::CutOff { env } => {
+                self.hindered = true;
                 let unit = self.plan.longest_lease();
                 let most = if self.plan.profile == Profile::Edge { 3 } else { 2 };
                 self.envs[env].cut_off_until = self.t + self.rng.below(most * unit);
@@ -297,6 +302,7 @@ impl World {
                 [true, false, false],
             ])
         };
+        self.hindered = true;
         let env = &mut self.envs[n];
         env.frozen = true;
         env.upcoming = env.scope + 1;

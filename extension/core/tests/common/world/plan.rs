@@ -62,7 +62,8 @@ impl Plan {
         let unit = lease.min(other) * MS;
         let slow = match profile {
             Profile::Mild => unit / 100,
-            _ => unit / rng.pick(&[100, 30, 14]),
+            // A round trip beyond an attempt's time-out can never work; the extension refuses such leases.
+            _ => (unit / rng.pick(&[100, 30, 14])).min(450 * MS),
         };
         let quick = if rng.chance(50) { 0 } else { slow / 2 };
         Self {
