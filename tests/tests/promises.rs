@@ -166,6 +166,31 @@ async fn p6_transient_faults_lose_no_lock_and_end_no_wait() {
 }
 
 #[tokio::test]
+async fn p6_connections_that_died_lose_no_lock() {
+    // Renewals come every 600 ms, and have 1,020 from there for time-outs of 300 and pauses of 150.
+    const LEASE_MS: u64 = 1_800;
+    const ALL: usize = 6;
+    let dynamo = Dynamo::start().await;
+    let sidecar = Sidecar::start(&dynamo, "", &[]).await;
+    let mut acquiring = JoinSet::new();
+    for number in 0..ALL {
+        let locks = sidecar.locks();
+        acquiring.spawn(async move { locks.acquire(format!("k{number}")).lease(ms(LEASE_MS)).await });
+    }
+    let guards: Vec<_> = acquiring.join_all().await.into_iter().map(|guard| guard.expect("free")).collect();
+    sleep(ms(300)).await;
+    dynamo.front().kill_connections();
+    sleep(ms(1_500)).await;
+    dynamo.front().close_connections().await;
+    sleep(ms(1_500)).await;
+    for guard in guards {
+        guard.check().await.unwrap_or_else(|error| panic!("{}: {error}", guard.key()));
+        guard.release().await.expect("held");
+    }
+    assert!(dynamo.count(Operation::UpdateItem) >= 4 * ALL, "they were renewed all the while");
+}
+
+#[tokio::test]
 async fn p6_late_success_never_revives_a_guard_that_was_given_up() {
     const LEASE_MS: u64 = 900;
     let dynamo = Dynamo::start().await;
