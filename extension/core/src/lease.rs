@@ -108,7 +108,7 @@ pub(crate) enum Phase<S> {
 pub(crate) struct Waiting<S> {
     /// No Put starts after this, on the timer clock.
     pub(crate) until: Micros,
-    /// Still in the first attempt, which a zero wait gets whole: a second request that follows at once from the first's answer.
+    /// In the one attempt of a zero wait, which it gets whole: a second request that follows at once from the first's answer.
     pub(crate) first: bool,
     /// When to try again after an answer that said nothing, on the timer clock.
     pub(crate) retry_at: Option<Micros>,

@@ -19,13 +19,12 @@ impl<S: Symbol> Core<S> {
         let blocker = (ask.wait > 0).then(|| self.blocker(&ask.key)).flatten();
         let waiting = Waiting {
             until: self.clock.timer.saturating_add(ask.wait),
-            first: blocker.is_none(),
+            first: ask.wait == 0,
             retry_at: None,
             backoff: Backoff::new(),
-            saw: blocker,
+            saw: blocker.clone(),
             trouble: None,
         };
-        let attempts = waiting.first;
         let entry = Entry {
             key: ask.key.clone(),
             lease_ms: ask.lease_ms,
@@ -37,7 +36,7 @@ impl<S: Symbol> Core<S> {
         };
         self.leases.insert(ask.lease, entry);
         self.queue_up(&ask.key, ask.lease);
-        if attempts {
+        if blocker.is_none() {
             self.attempt(ask.lease, entropy);
         }
     }

@@ -266,6 +266,15 @@ fn no_put_starts_after_the_budget_and_the_outcome_is_busy() {
 }
 
 #[test]
+fn a_free_key_that_is_seen_after_the_budget_is_left_alone_by_one_that_waited() {
+    let mut script = Script::new();
+    let put = one_send(&script.give(Input::Acquire(acquire(1, KEY, 10_000, 100 * MS))));
+    script.pass(150 * MS);
+    let outputs = script.answer(&put, Answer::Failed(Seen::Nothing));
+    assert!(sends(&outputs).is_empty() && script.core.is_idle(), "{outputs:?}");
+}
+
+#[test]
 fn the_last_put_of_a_wait_is_not_clipped_and_still_wins() {
     let mut script = Script::new();
     let put = one_send(&script.give(Input::Acquire(acquire(1, KEY, 10_000, 100 * MS))));

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{MS, SECOND, Script, acquire, granted, one_send, row, row_of, sends, shows};
-use leasekeeper_core::{Answer, Input, LostReason, Op, Output, Refusal, Refused, Row, Seen, StoreRequest};
+use leasekeeper_core::{Answer, Config, Input, LostReason, Op, Output, Refusal, Refused, Row, Seen, StoreRequest};
 
 const KEY: u64 = 7;
 
@@ -275,6 +275,19 @@ fn busy_tells_how_long_the_row_was_seen_and_when_it_is_worth_coming_back() {
     let outputs = script.answer(&put, Answer::Failed(shows(&other)));
     let busy = Refused::Busy { holder: other, unchanged: 2 * SECOND, retry_after: 3 * SECOND };
     assert_eq!(outputs, [Output::Refused(2, busy)]);
+}
+
+#[test]
+fn holders_renewals_go_before_waiters_polls() {
+    let mut script = Script::with(Config { freezes: false, memory: 16 });
+    script.hold(1, 100, 3_000, 0);
+    let put = one_send(&script.give(Input::Acquire(acquire(2, KEY, 3_000, 60 * SECOND))));
+    script.answer(&put, Answer::Failed(shows(&row(1, 2, 60_000))));
+    script.hold(3, 101, 3_000, 0);
+    script.jump(SECOND);
+    let sent = sends(&script.tick());
+    let renewals: Vec<_> = sent.iter().map(|request| matches!(request.op, Op::Renew { .. })).collect();
+    assert_eq!(renewals, [true, true, false], "{sent:?}");
 }
 
 // Rule 8: observations outlive the waits.

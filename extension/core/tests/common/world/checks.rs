@@ -162,8 +162,9 @@ impl World {
                 fresh = env.owners.insert(row.owner) && self.versions.insert(row.version);
                 let over = env.records.get_mut(&lease).is_some_and(|record| {
                     record.puts += 1;
-                    // The first attempt may take two requests; anything else starts within the budget.
-                    record.status != Status::Waiting || (record.puts > 2 && timer >= record.until)
+                    // The first attempt without a wait may take two requests; anything else starts within the budget.
+                    let first = record.puts <= if record.until == record.asked { 2 } else { 1 };
+                    record.status != Status::Waiting || (!first && timer >= record.until)
                 });
                 if let Op::Replace { owner, .. } = op {
                     ends = Some(*owner);
