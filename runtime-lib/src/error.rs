@@ -29,6 +29,8 @@ pub enum LockError {
     Lost {
         /// Why.
         reason: LostReason,
+        /// The extension's words; empty where it could only tell the reason.
+        message: String,
         /// The lease's figures at its end, where the extension could still tell.
         metrics: Option<Box<Metrics>>,
     },
@@ -64,7 +66,10 @@ pub enum LockError {
     },
     /// The body finished, but DynamoDB has not confirmed that the row is gone. The extension goes on trying.
     #[non_exhaustive]
-    ReleaseUnconfirmed {},
+    ReleaseUnconfirmed {
+        /// The extension's words; empty if it did not answer in time.
+        message: String,
+    },
     /// Nothing answers on the socket.
     #[non_exhaustive]
     ExtensionMissing {
@@ -91,7 +96,7 @@ impl LockError {
             Self::Config { .. } => Code::Config,
             Self::ForeignRow { .. } => Code::ForeignRow,
             Self::Protocol { .. } => Code::Protocol,
-            Self::ReleaseUnconfirmed {} => Code::ReleaseUnconfirmed,
+            Self::ReleaseUnconfirmed { .. } => Code::ReleaseUnconfirmed,
             Self::ExtensionMissing { .. } => Code::ExtensionMissing,
             Self::Unknown { .. } => Code::Unknown,
         }
@@ -140,14 +145,14 @@ impl LockError {
             Self::Config { .. } => "Leasekeeper.Config",
             Self::ForeignRow { .. } => "Leasekeeper.ForeignRow",
             Self::Protocol { .. } => "Leasekeeper.Protocol",
-            Self::ReleaseUnconfirmed {} => "Leasekeeper.ReleaseUnconfirmed",
+            Self::ReleaseUnconfirmed { .. } => "Leasekeeper.ReleaseUnconfirmed",
             Self::ExtensionMissing { .. } => "Leasekeeper.ExtensionMissing",
             Self::Unknown { .. } => "Leasekeeper.Unknown",
         }
     }
 
     pub(crate) fn lost(reason: LostReason) -> Self {
-        Self::Lost { reason, metrics: None }
+        Self::Lost { reason, message: String::new(), metrics: None }
     }
 
     pub(crate) fn protocol(message: impl Into<String>) -> Self {
@@ -170,13 +175,13 @@ impl From<Failure> for LockError {
                 metrics,
             },
             Code::BudgetExhausted => Self::BudgetExhausted {},
-            Code::Lost => Self::Lost { reason: reason.unwrap_or(LostReason::Unknown), metrics },
+            Code::Lost => Self::Lost { reason: reason.unwrap_or(LostReason::Unknown), message, metrics },
             Code::Unavailable => Self::Unavailable { message },
             Code::Denied => Self::Denied { message },
             Code::Config => Self::Config { message },
             Code::ForeignRow => Self::ForeignRow { message },
             Code::Protocol => Self::Protocol { message },
-            Code::ReleaseUnconfirmed => Self::ReleaseUnconfirmed {},
+            Code::ReleaseUnconfirmed => Self::ReleaseUnconfirmed { message },
             Code::ExtensionMissing => Self::ExtensionMissing { message },
             _ => Self::Unknown { message },
         }
@@ -194,7 +199,9 @@ impl fmt::Display for LockError {
                 "the invocation has no time left to wait for the lock: raise the function's timeout, or keep less of it \
                  for the work (`reserve` or LEASEKEEPER_RESERVE_MS)",
             ),
-            Self::Lost { reason, .. } => write!(f, "the lock was lost ({reason}): {}", advice(*reason)),
+            Self::Lost { reason, message, .. } => {
+                write!(f, "the lock was lost ({reason}): {}{}", advice(*reason), words(message))
+            }
             Self::Unavailable { message } => {
                 write!(f, "the lock's state could not be learned in time; try again: {message}")
             }
@@ -208,9 +215,11 @@ impl fmt::Display for LockError {
                  {message}"
             ),
             Self::Protocol { message } => write!(f, "the lock request is wrong: {message}"),
-            Self::ReleaseUnconfirmed {} => f.write_str(
+            Self::ReleaseUnconfirmed { message } => write!(
+                f,
                 "the work is finished, but giving the lock back was not confirmed in time: until it is, or until the \
-                 lease is over, others may find the lock held",
+                 lease is over, others may find the lock held{}",
+                words(message)
             ),
             Self::ExtensionMissing { message } => f.write_str(message),
             Self::Unknown { message } => {
@@ -221,6 +230,11 @@ impl fmt::Display for LockError {
 }
 
 impl std::error::Error for LockError {}
+
+/// What the extension said, if it said anything.
+fn words(message: &str) -> String {
+    if message.is_empty() { String::new() } else { format!(" ({message})") }
+}
 
 fn advice(reason: LostReason) -> &'static str {
     match reason {

@@ -50,6 +50,8 @@ pub(crate) struct State {
     ended: bool,
     /// What the extension said before it closed.
     parting: Option<Failure>,
+    /// What it said of the lease's loss or of a release without a confirmation.
+    words: String,
     metrics: Metrics,
 }
 
@@ -87,6 +89,7 @@ impl State {
             refreshing: false,
             ended: false,
             parting: None,
+            words: String::new(),
             metrics: Metrics::default(),
         }
     }
@@ -130,7 +133,7 @@ impl State {
 
     fn lost(&self, reason: LostReason) -> LockError {
         let metrics = (self.metrics != Metrics::default()).then(|| Box::new(self.metrics));
-        LockError::Lost { reason, metrics }
+        LockError::Lost { reason, message: self.words.clone(), metrics }
     }
 
     pub(crate) fn remaining(&mut self) -> Duration {
@@ -145,7 +148,7 @@ impl State {
         match self.phase {
             Phase::Released | Phase::Closed => Ok(()),
             Phase::Lost(reason) => Err(self.lost(reason)),
-            Phase::Held | Phase::Unconfirmed => Err(LockError::ReleaseUnconfirmed {}),
+            Phase::Held | Phase::Unconfirmed => Err(LockError::ReleaseUnconfirmed { message: self.words.clone() }),
         }
     }
 
@@ -267,7 +270,10 @@ impl State {
             Kind::Acquire => {
                 if let Ok(granted) = serde_json::from_value::<Granted>(value.clone()) {
                     self.lease = Some(granted.lease);
-                    self.valid(sent, granted.valid_ms);
+                    // The extension granted no earlier than its own wait after it was asked.
+                    let waited = Duration::from_millis(granted.waited_ms);
+                    let granted_at = sent.saturating_add(waited).min(self.elapsed.now());
+                    self.valid(granted_at, granted.valid_ms);
                 }
             }
             Kind::Check | Kind::Refresh => {
@@ -288,8 +294,14 @@ impl State {
         self.take_metrics(failure.metrics);
         match (kind, LockError::from(failure.clone())) {
             (Kind::Acquire, _) => {}
-            (_, LockError::Lost { reason, .. }) => self.settle(Phase::Lost(reason)),
-            (Kind::Release, _) => self.settle(Phase::Unconfirmed),
+            (_, LockError::Lost { reason, message, .. }) => {
+                self.words = message;
+                self.settle(Phase::Lost(reason));
+            }
+            (Kind::Release, _) => {
+                self.words.clone_from(&failure.message);
+                self.settle(Phase::Unconfirmed);
+            }
             _ => {}
         }
     }
@@ -344,6 +356,17 @@ mod tests {
         let remaining = state.remaining();
         assert!(remaining <= 8 * SECOND && remaining > 7 * SECOND, "{remaining:?}");
         assert_eq!(held(18_000, 18 * SECOND).remaining(), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_long_wait_takes_nothing_from_the_validity() {
+        let mut state = State::new();
+        let _answer = state.ask(Op::Acquire(Acquire::default())).expect("a fresh connection");
+        state.elapsed.skip(30 * SECOND);
+        let grant = r#"{"lease":7,"valid_ms":18000,"lease_ms":20000,"owner":"o","table":"t","token":null,"waited_ms":29500}"#;
+        state.arrived(format!("{{\"id\":1,\"ok\":{grant}}}\n").as_bytes());
+        let remaining = state.remaining();
+        assert!(remaining <= 17_500 * SECOND / 1_000 && remaining > 17 * SECOND, "{remaining:?}");
     }
 
     #[test]

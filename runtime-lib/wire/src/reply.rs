@@ -60,7 +60,8 @@ pub struct Hello {
 pub struct Granted {
     /// Names the lease in later requests and events of this connection.
     pub lease: u64,
-    /// How long the lease is valid from now without another renewal, in milliseconds; count it from before the request was sent.
+    /// How long the lease is valid from now without another renewal, in milliseconds; count it from `waited_ms` after
+    /// the request was sent, or from before that.
     pub valid_ms: u64,
     /// The lease that was written, in milliseconds.
     pub lease_ms: u64,
