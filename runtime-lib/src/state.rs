@@ -363,7 +363,8 @@ mod tests {
         let mut state = State::new();
         let _answer = state.ask(Op::Acquire(Acquire::default())).expect("a fresh connection");
         state.elapsed.skip(30 * SECOND);
-        let grant = r#"{"lease":7,"valid_ms":18000,"lease_ms":20000,"owner":"o","table":"t","token":null,"waited_ms":29500}"#;
+        let grant =
+            r#"{"lease":7,"valid_ms":18000,"lease_ms":20000,"owner":"o","table":"t","token":null,"waited_ms":29500}"#;
         state.arrived(format!("{{\"id\":1,\"ok\":{grant}}}\n").as_bytes());
         let remaining = state.remaining();
         assert!(remaining <= 17_500 * SECOND / 1_000 && remaining > 17 * SECOND, "{remaining:?}");
