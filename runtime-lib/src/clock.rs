@@ -41,16 +41,46 @@ fn boot() -> Duration {
 pub(crate) struct Elapsed {
     last: Reading,
     total: Duration,
+    /// What the clocks show, where a test sets them.
+    #[cfg(test)]
+    set: Option<Reading>,
 }
 
 impl Elapsed {
     pub(crate) fn start() -> Self {
-        Self { last: Reading::take(), total: Duration::ZERO }
+        Self {
+            last: Reading::take(),
+            total: Duration::ZERO,
+            #[cfg(test)]
+            set: None,
+        }
     }
 
     /// What has passed since [`Elapsed::start`], at most.
     pub(crate) fn now(&mut self) -> Duration {
+        #[cfg(test)]
+        if let Some(reading) = self.set {
+            return self.advance(reading);
+        }
         self.advance(Reading::take())
+    }
+
+    /// Stops the clocks, then moves each by so many milliseconds; nobody has read them yet.
+    #[cfg(test)]
+    pub(crate) fn pass(&mut self, boot_ms: i64, mono_ms: i64, wall_ms: i64) {
+        let step = |ms: i64| Duration::from_millis(ms.unsigned_abs());
+        let set = self.set.get_or_insert(self.last);
+        if boot_ms < 0 {
+            set.boot -= step(boot_ms)
+        } else {
+            set.boot += step(boot_ms)
+        }
+        if mono_ms < 0 {
+            set.mono -= step(mono_ms)
+        } else {
+            set.mono += step(mono_ms)
+        }
+        if wall_ms < 0 { set.wall -= step(wall_ms) } else { set.wall += step(wall_ms) }
     }
 
     /// Lets time pass without waiting for it.

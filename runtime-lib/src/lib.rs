@@ -75,6 +75,8 @@ mod several;
 mod state;
 #[cfg(feature = "lambda")]
 mod stream;
+#[cfg(test)]
+mod vectors;
 
 pub use acquire::Acquire;
 pub use error::LockError;

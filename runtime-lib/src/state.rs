@@ -94,6 +94,11 @@ impl State {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn clocks(&mut self) -> &mut Elapsed {
+        &mut self.elapsed
+    }
+
     pub(crate) fn phase(&self) -> Phase {
         self.phase
     }
@@ -323,7 +328,7 @@ impl State {
         }
         match event.kind {
             EventKind::Lost { reason } => self.settle(Phase::Lost(reason)),
-            EventKind::Renewed | EventKind::Recovered if !self.refreshing && !self.releasing => {
+            EventKind::Renewed | EventKind::Recovered if !self.refreshing && self.held().is_ok() => {
                 self.refreshing = true;
                 self.send(Op::Check { lease: event.lease }, Kind::Refresh, None);
             }
