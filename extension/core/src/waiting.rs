@@ -204,6 +204,9 @@ impl<S: Symbol> Core<S> {
             if self.may_attempt(id) {
                 self.attempt(id, entropy);
             }
+            if let Some(waiting) = self.leases.get_mut(&id).and_then(Entry::waiting_mut) {
+                waiting.first = false;
+            }
             return;
         }
         self.leave_queue(&key, id);

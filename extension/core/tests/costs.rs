@@ -141,6 +141,20 @@ fn a_first_attempt_without_waiting_takes_a_second_request_only_for_what_is_free_
     assert!(matches!(again.op, Op::Create { .. }));
     let outputs = script.answer(&again, Answer::Failed(shows(&row(3, 4, 5_000))));
     assert!(matches!(outputs[..], [Output::Refused(2, _)]), "{outputs:?}");
+    // A row of ours that a freeze made too old is replaced by a second request, and again there is no third.
+    let mut aged = Script::new();
+    let put = one_send(&aged.give(Input::Acquire(acquire(1, KEY, 20_000, 0))));
+    aged.jump(19 * SECOND);
+    aged.tick();
+    let over = sends(&aged.answer(&put, Answer::Done)).pop();
+    assert!(over.is_none(), "the time-out was taken for the outcome");
+    let mut aged = Script::new();
+    let put = one_send(&aged.give(Input::Acquire(acquire(1, KEY, 3_000, 0))));
+    aged.step(0, 0, 3_000 * MS as i64);
+    let over = one_send(&aged.answer(&put, Answer::Done));
+    assert!(matches!(over.op, Op::Replace { .. }));
+    let outputs = aged.answer(&over, Answer::Failed(Seen::Nothing));
+    assert!(!sends(&outputs).iter().any(|request| matches!(request.op, Op::Create { .. })), "{outputs:?}");
     // And where it stays free, the lock is held after two.
     let put = one_send(&script.give(Input::Acquire(acquire(3, KEY, 20_000, 0))));
     let outputs = script.answer(&put, Answer::Done);
