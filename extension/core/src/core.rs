@@ -1,5 +1,6 @@
 //! The state machine's frame: time first, then the input, then whatever has become due.
 
+use crate::deferred::Deferred;
 use crate::elapsed::Elapsed;
 use crate::lease::{Contest, Entry, Kind, Pending, Phase, PutState};
 use crate::memory::{Abandoned, Invocations, Observations};
@@ -29,6 +30,8 @@ pub struct Core<S: Symbol> {
     pub(crate) config: Config,
     pub(crate) clock: Elapsed,
     pub(crate) leases: BTreeMap<LeaseId, Entry<S>>,
+    /// Acquires that wait for an INVOKE of their own.
+    pub(crate) deferred: BTreeMap<LeaseId, Deferred<S>>,
     pub(crate) contests: BTreeMap<S, Contest>,
     pub(crate) requests: BTreeMap<RequestNo, Pending<S>>,
     pub(crate) observations: Observations<S>,
@@ -51,6 +54,7 @@ impl<S: Symbol> Core<S> {
             config,
             clock: Elapsed::default(),
             leases: BTreeMap::new(),
+            deferred: BTreeMap::new(),
             contests: BTreeMap::new(),
             requests: BTreeMap::new(),
             observations: Observations::new(memory),
@@ -75,11 +79,19 @@ impl<S: Symbol> Core<S> {
         self.expire(entropy);
         match input {
             Input::Acquire(acquire) => self.acquire(acquire, entropy),
-            Input::Release(lease) => self.release(lease, entropy),
-            Input::GiveUp(lease, reason) => self.give_up(lease, reason),
+            Input::Release(lease) => {
+                if !self.drop_deferred(lease, LostReason::Deleted) {
+                    self.release(lease, entropy);
+                }
+            }
+            Input::GiveUp(lease, reason) => {
+                if !self.drop_deferred(lease, reason) {
+                    self.give_up(lease, reason);
+                }
+            }
             Input::Answer(no, answer) => self.answer(no, answer, entropy),
             Input::Tick => {}
-            Input::InvocationBegan { scope, remaining } => self.invocation_began(&scope, remaining),
+            Input::InvocationBegan { scope, remaining } => self.invocation_began(&scope, remaining, entropy),
             Input::Shutdown => self.shut_down(),
         }
         self.pump(entropy);
@@ -100,7 +112,7 @@ impl<S: Symbol> Core<S> {
 
     /// Nothing is held, waited for or being given back.
     pub fn is_idle(&self) -> bool {
-        self.leases.is_empty()
+        self.leases.is_empty() && self.deferred.is_empty()
     }
 
     pub(crate) fn emit(&mut self, output: Output<S>) {
@@ -168,6 +180,7 @@ impl<S: Symbol> Core<S> {
 
     /// Ends what time alone has ended.
     fn expire<E: Entropy<S>>(&mut self, entropy: &mut E) {
+        self.expire_deferred();
         let late: Vec<_> =
             self.requests.iter().filter(|(_, p)| p.expires <= self.clock.timer).map(|(no, _)| *no).collect();
         let held = self.clock.held;
@@ -230,7 +243,7 @@ impl<S: Symbol> Core<S> {
         }
     }
 
-    fn invocation_began(&mut self, scope: &S, remaining: Option<Micros>) {
+    fn invocation_began<E: Entropy<S>>(&mut self, scope: &S, remaining: Option<Micros>, entropy: &mut E) {
         if !self.config.freezes {
             return;
         }
@@ -250,10 +263,15 @@ impl<S: Symbol> Core<S> {
         for id in over {
             self.give_up(id, LostReason::Thaw);
         }
+        self.begin_deferred(scope, entropy);
     }
 
     fn shut_down(&mut self) {
         self.shut_down = true;
+        let deferred: Vec<_> = self.deferred.keys().copied().collect();
+        for id in deferred {
+            self.drop_deferred(id, LostReason::Shutdown);
+        }
         let ids: Vec<_> = self.leases.keys().copied().collect();
         for id in ids {
             self.give_up(id, LostReason::Shutdown);
@@ -265,7 +283,7 @@ impl<S: Symbol> Core<S> {
         let requests = self.requests.values().map(|pending| pending.expires.saturating_sub(self.clock.timer));
         let leases = self.leases.values().flat_map(|entry| self.lease_wakeups(entry));
         let contests = self.contests.iter().flat_map(|(key, contest)| self.contest_wakeups(key, contest));
-        requests.chain(leases).chain(contests).min().map(|delay| delay.max(1))
+        requests.chain(leases).chain(contests).chain(self.deferred_wakeups()).min().map(|delay| delay.max(1))
     }
 
     fn lease_wakeups(&self, entry: &Entry<S>) -> Vec<Micros> {

@@ -7,6 +7,7 @@
 mod cleaning;
 mod contest;
 mod core;
+mod deferred;
 mod elapsed;
 mod holding;
 mod io;

@@ -7,6 +7,8 @@ const SECOND: Micros = 1_000_000;
 
 /// How long owners that were given up are remembered.
 pub(crate) const ABANDONED_FOR: Micros = 900 * SECOND;
+/// How long an acquire for an invocation that seems to be over waits for an INVOKE that repeats it.
+pub(crate) const INVOKE_WAIT: Micros = 100 * MILLI;
 /// How long renewals wait after a jump in time for an INVOKE that would end their invocation.
 const THAW_WAIT: Micros = 100 * MILLI;
 /// The first pause of every growing sequence of retries or polls.

@@ -12,8 +12,11 @@ impl<S: Symbol> Core<S> {
         if self.shut_down {
             return self.emit(Output::Refused(ask.lease, Refused::GivenUp(LostReason::Shutdown)));
         }
-        if over || ask.remaining == Some(0) {
+        if ask.remaining == Some(0) {
             return self.emit(Output::Refused(ask.lease, Refused::BudgetExhausted));
+        }
+        if over {
+            return self.defer(ask);
         }
         // One that waits asks nothing that is known here, and overtakes nobody who waits already.
         let blocker = (ask.wait > 0).then(|| self.blocker(&ask.key)).flatten();

@@ -156,15 +156,59 @@ fn a_wait_ends_with_its_invocation_and_leaves_nothing() {
 }
 
 #[test]
-fn with_no_time_left_or_an_invocation_that_is_over_nothing_is_sent() {
+fn with_no_time_left_nothing_is_sent() {
+    let mut script = Script::new();
+    let late = Acquire { scope: Some(2), remaining: Some(0), ..acquire(2, KEY, 20_000, SECOND) };
+    assert_eq!(script.give(Input::Acquire(late)), [Output::Refused(2, Refused::BudgetExhausted)]);
+}
+
+/// Invocation 1 is over, invocation 2 is the present one.
+fn second_invocation() -> Script {
     let mut script = Script::new();
     for scope in [1, 2] {
-        script.give(Input::InvocationBegan { scope, remaining: Some(SECOND) });
+        script.give(Input::InvocationBegan { scope, remaining: Some(60 * SECOND) });
     }
-    let over = Acquire { scope: Some(1), ..acquire(1, KEY, 20_000, SECOND) };
-    let late = Acquire { scope: Some(2), remaining: Some(0), ..acquire(2, KEY, 20_000, SECOND) };
-    for (lease, ask) in [(1, over), (2, late)] {
-        assert_eq!(script.give(Input::Acquire(ask)), [Output::Refused(lease, Refused::BudgetExhausted)]);
+    script
+}
+
+fn of_the_first(lease: u64) -> Input<u64> {
+    Input::Acquire(Acquire { scope: Some(1), remaining: Some(60 * SECOND), ..acquire(lease, KEY, 20_000, SECOND) })
+}
+
+#[test]
+fn for_an_invocation_that_is_over_nothing_is_sent() {
+    let mut script = second_invocation();
+    assert_eq!(script.give(of_the_first(1)), []);
+    assert_eq!(script.pass(100 * MS - 1), []);
+    assert_eq!(script.pass(1), [Output::Refused(1, Refused::BudgetExhausted)]);
+    assert!(script.core.is_idle());
+}
+
+/// Lambda repeats a failed asynchronous invocation under its old id, perhaps in the same environment.
+#[test]
+fn a_repeated_invocation_may_acquire_a_little_before_its_invoke() {
+    let mut script = second_invocation();
+    assert_eq!(script.give(of_the_first(1)), []);
+    assert_eq!(script.pass(50 * MS), []);
+    let put = one_send(&script.give(Input::InvocationBegan { scope: 1, remaining: Some(60 * SECOND) }));
+    assert!(granted(&script.answer(&put, Answer::Done), 1));
+    script.pass(200 * MS);
+    assert!(script.valid(1).is_some());
+}
+
+#[test]
+fn an_acquire_that_waits_for_its_invoke_can_be_taken_back_given_up_or_shut_down() {
+    for (end, reason) in [
+        (Input::Release(1), LostReason::Deleted),
+        (Input::GiveUp(1, LostReason::ExtensionFailed), LostReason::ExtensionFailed),
+        (Input::Shutdown, LostReason::Shutdown),
+    ] {
+        let mut script = second_invocation();
+        script.give(of_the_first(1));
+        assert!(!script.core.is_idle());
+        assert_eq!(script.give(end), [Output::Refused(1, Refused::GivenUp(reason))]);
+        assert!(script.core.is_idle());
+        assert_eq!(script.give(Input::InvocationBegan { scope: 1, remaining: None }), []);
     }
 }
 
