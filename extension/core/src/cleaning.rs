@@ -2,17 +2,17 @@
 
 use crate::lease::{Kind, Phase, Put, PutState};
 use crate::timing::LONGEST_PAUSE;
-use crate::{Answer, Core, Entropy, LeaseId, LostReason, Op, Output, Refused, RequestNo, Seen, Symbol};
+use crate::{Answer, Core, Entropy, LeaseId, Op, Output, Refused, RequestNo, Seen, Symbol};
 
 impl<S: Symbol> Core<S> {
     /// The client gave the lease back, closed its side or is proven dead: nobody believes in it from here on.
     pub(crate) fn release<E: Entropy<S>>(&mut self, id: LeaseId, entropy: &mut E) {
         let Some(entry) = self.leases.get(&id) else { return };
         match &entry.phase {
-            Phase::Waiting(_) => self.finish_wait(id, Refused::GivenUp(LostReason::Deleted)),
+            Phase::Waiting(_) => self.finish_wait(id, Refused::TakenBack),
             Phase::Holding(holding) if holding.ungranted.is_some() => {
                 self.wait_again(id);
-                self.finish_wait(id, Refused::GivenUp(LostReason::Deleted));
+                self.finish_wait(id, Refused::TakenBack);
             }
             Phase::Holding(holding) => {
                 let (key, owner, last) = (entry.key.clone(), holding.owner.clone(), holding.last.clone());

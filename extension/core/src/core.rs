@@ -5,7 +5,8 @@ use crate::elapsed::Elapsed;
 use crate::lease::{Contest, Entry, Kind, Pending, Phase, PutState};
 use crate::memory::{Abandoned, Invocations, Observations};
 use crate::{
-    Answer, Entropy, Input, LeaseId, LostReason, Micros, Now, Op, Output, RequestNo, Seen, StoreRequest, Symbol,
+    Answer, Entropy, Input, LeaseId, LostReason, Micros, Now, Op, Output, Refused, RequestNo, Seen, StoreRequest,
+    Symbol,
 };
 use std::collections::{BTreeMap, VecDeque};
 
@@ -80,12 +81,12 @@ impl<S: Symbol> Core<S> {
         match input {
             Input::Acquire(acquire) => self.acquire(acquire, entropy),
             Input::Release(lease) => {
-                if !self.drop_deferred(lease, LostReason::Deleted) {
+                if !self.drop_deferred(lease, Refused::TakenBack) {
                     self.release(lease, entropy);
                 }
             }
             Input::GiveUp(lease, reason) => {
-                if !self.drop_deferred(lease, reason) {
+                if !self.drop_deferred(lease, Refused::GivenUp(reason)) {
                     self.give_up(lease, reason);
                 }
             }
@@ -270,7 +271,7 @@ impl<S: Symbol> Core<S> {
         self.shut_down = true;
         let deferred: Vec<_> = self.deferred.keys().copied().collect();
         for id in deferred {
-            self.drop_deferred(id, LostReason::Shutdown);
+            self.drop_deferred(id, Refused::GivenUp(LostReason::Shutdown));
         }
         let ids: Vec<_> = self.leases.keys().copied().collect();
         for id in ids {

@@ -1,7 +1,7 @@
 //! Acquires for an invocation that seems to be over: a repeated invocation carries its old id, and may be ahead of its INVOKE.
 
 use crate::timing::INVOKE_WAIT;
-use crate::{Acquire, Core, Entropy, LeaseId, LostReason, Micros, Output, Refused, Symbol};
+use crate::{Acquire, Core, Entropy, LeaseId, Micros, Output, Refused, Symbol};
 
 /// An acquire that waits for the INVOKE that would make its invocation the present one again.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -24,10 +24,10 @@ impl<S: Symbol> Core<S> {
     }
 
     /// Ends a deferred acquire; false if there is none of this name.
-    pub(crate) fn drop_deferred(&mut self, id: LeaseId, reason: LostReason) -> bool {
+    pub(crate) fn drop_deferred(&mut self, id: LeaseId, refused: Refused<S>) -> bool {
         let dropped = self.deferred.remove(&id).is_some();
         if dropped {
-            self.emit(Output::Refused(id, Refused::GivenUp(reason)));
+            self.emit(Output::Refused(id, refused));
         }
         dropped
     }

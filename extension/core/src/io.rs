@@ -227,6 +227,8 @@ pub enum Refused<S> {
     Foreign(String),
     /// It was given up from this side while it waited.
     GivenUp(LostReason),
+    /// Its client took it back, or is gone, while it waited.
+    TakenBack,
 }
 
 /// What the core wants done or told.

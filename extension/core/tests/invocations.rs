@@ -198,15 +198,15 @@ fn a_repeated_invocation_may_acquire_a_little_before_its_invoke() {
 
 #[test]
 fn an_acquire_that_waits_for_its_invoke_can_be_taken_back_given_up_or_shut_down() {
-    for (end, reason) in [
-        (Input::Release(1), LostReason::Deleted),
-        (Input::GiveUp(1, LostReason::ExtensionFailed), LostReason::ExtensionFailed),
-        (Input::Shutdown, LostReason::Shutdown),
+    for (end, refused) in [
+        (Input::Release(1), Refused::TakenBack),
+        (Input::GiveUp(1, LostReason::ExtensionFailed), Refused::GivenUp(LostReason::ExtensionFailed)),
+        (Input::Shutdown, Refused::GivenUp(LostReason::Shutdown)),
     ] {
         let mut script = second_invocation();
         script.give(of_the_first(1));
         assert!(!script.core.is_idle());
-        assert_eq!(script.give(end), [Output::Refused(1, Refused::GivenUp(reason))]);
+        assert_eq!(script.give(end), [Output::Refused(1, refused)]);
         assert!(script.core.is_idle());
         assert_eq!(script.give(Input::InvocationBegan { scope: 1, remaining: None }), []);
     }

@@ -44,6 +44,8 @@ pub(super) fn refused(refused: &Refused<Text>, record: &Record) -> Failure {
         Refused::GivenUp(CoreReason::Shutdown) => {
             Failure::new(Code::Unavailable, "the extension is shutting down: no new locks")
         }
+        // Nobody is left to read this: it goes to the log.
+        Refused::TakenBack => Failure::new(Code::Unavailable, "the client closed its connection while it waited"),
         Refused::GivenUp(reason) => {
             Failure::new(Code::Unavailable, format!("the wait was ended from this side: {}", self::reason(*reason)))
         }

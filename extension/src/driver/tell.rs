@@ -4,7 +4,7 @@ use super::describe;
 use super::task::Driver;
 use crate::log::key_shown;
 use crate::store::{Store, Text};
-use leasekeeper_core::{LeaseId, Micros, Now, Op, Output};
+use leasekeeper_core::{LeaseId, Micros, Now, Op, Output, Refused};
 use leasekeeper_wire::EventKind;
 
 impl<S: Store> Driver<S> {
@@ -18,7 +18,10 @@ impl<S: Store> Driver<S> {
             Output::Refused(lease, refused) => {
                 let key = self.shown(lease);
                 let waited_ms = self.waited_ms(lease, now);
-                if let Some(failure) = self.book().refused(lease, &refused, waited_ms) {
+                let failure = self.book().refused(lease, &refused, waited_ms);
+                if refused == Refused::TakenBack {
+                    tracing::info!(lease, key, waited_ms, "not acquired: its client left while it waited");
+                } else if let Some(failure) = failure {
                     tracing::info!(lease, key, code = %failure.code, waited_ms, message = failure.message, "not acquired");
                 }
             }

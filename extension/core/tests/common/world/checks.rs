@@ -124,7 +124,7 @@ impl World {
             Refused::Busy { .. } | Refused::Unavailable(_) => left == 0,
             Refused::Denied(..) => env.denied,
             Refused::Foreign(_) => false,
-            Refused::BudgetExhausted | Refused::GivenUp(_) => true,
+            Refused::BudgetExhausted | Refused::GivenUp(_) | Refused::TakenBack => true,
         };
         self.expect(fair, Rule::FalseLoss, || format!("lease {lease}: {refused:?} with {left} µs of budget left"));
         self.free_slot(n, lease);
