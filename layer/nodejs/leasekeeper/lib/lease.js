@@ -1,0 +1,154 @@
+'use strict';
+// A held lock: gives it back, and tells how it stands.
+
+class Lease {
+  #connection;
+  #grant;
+  #key;
+  #releasing;
+  #lost;
+  #controller;
+  #strict;
+
+  constructor(connection, key, grant, strict) {
+    this.#connection = connection;
+    this.#key = key;
+    this.#grant = grant;
+    this.#strict = strict;
+  }
+
+  get key() {
+    return this.#key;
+  }
+
+  get owner() {
+    return this.#grant.owner;
+  }
+
+  get table() {
+    return this.#grant.table;
+  }
+
+  get token() {
+    return this.#grant.token;
+  }
+
+  get leaseMs() {
+    return this.#grant.leaseMs;
+  }
+
+  get waitedMs() {
+    return this.#grant.waitedMs;
+  }
+
+  check() {
+    return this.#connection.check();
+  }
+
+  remaining() {
+    return this.#connection.remaining();
+  }
+
+  raiseIfLost() {
+    this.#connection.raiseIfLost();
+  }
+
+  get isLost() {
+    this.#connection.look();
+    return this.#connection.phase === 'lost';
+  }
+
+  get lost() {
+    this.#lost ??= new Promise((resolve) => {
+      this.#whenLost(() => resolve(this.#connection.reason));
+    });
+    return this.#lost;
+  }
+
+  get signal() {
+    if (!this.#controller) {
+      // Before the signal's listeners run, so that whoever awaits the loss is first.
+      void this.lost;
+      this.#controller = new AbortController();
+      this.#whenLost(() => this.#controller.abort(this.#connection.lostError()));
+    }
+    return this.#controller.signal;
+  }
+
+  /** At once if it is lost already; never if it is given back. */
+  #whenLost(tell) {
+    if (this.#connection.phase === 'lost') return tell();
+    const unwatch = this.#connection.watch(() => {
+      unwatch();
+      if (this.#connection.phase === 'lost') tell();
+    });
+  }
+
+  metrics() {
+    return this.#connection.askMetrics();
+  }
+
+  release() {
+    if (!this.#releasing) {
+      this.#releasing = this.#connection.release();
+      // Whoever does not await it, has not asked for its outcome.
+      this.#releasing.catch(() => {});
+    }
+    return this.#releasing;
+  }
+
+  /** Gives the lock back; what is only unconfirmed is logged, unless it is to be strict: the work is done. */
+  async handBack(strict = this.#strict) {
+    try {
+      await this.release();
+    } catch (error) {
+      if (error.code !== 'release_unconfirmed' || strict) throw error;
+      console.warn(`leasekeeper: ${error.code}: ${error.message}`);
+    }
+  }
+
+  /** The error of a lease that is known to be lost. Closes the connection: nothing is left to be given back. */
+  abandon() {
+    const error = this.#connection.lostError();
+    this.#releasing ??= Promise.reject(error);
+    this.#releasing.catch(() => {});
+    this.#connection.close();
+    return error;
+  }
+
+  conditionCheck() {
+    return this.#condition({ S: this.key }, { S: this.owner });
+  }
+
+  documentConditionCheck() {
+    return this.#condition(this.key, this.owner);
+  }
+
+  #condition(key, owner) {
+    return {
+      ConditionCheck: {
+        TableName: this.table,
+        Key: { key },
+        ConditionExpression: '#owner = :mine',
+        ExpressionAttributeNames: { '#owner': 'owner' },
+        ExpressionAttributeValues: { ':mine': owner },
+        ReturnValuesOnConditionCheckFailure: 'ALL_OLD',
+      },
+    };
+  }
+
+  /** For `await using`. Once `release` was called by hand, its outcome was told. */
+  async dispose() {
+    if (!this.#releasing) await this.handBack();
+  }
+
+  /** Neither the key nor the table: they are no one's business who prints it. */
+  [Symbol.for('nodejs.util.inspect.custom')]() {
+    return `Lease { owner: '${this.owner}' }`;
+  }
+}
+
+// Node 18.18 and 20.4 brought it; before, there is no `await using` either.
+if (Symbol.asyncDispose) Lease.prototype[Symbol.asyncDispose] = Lease.prototype.dispose;
+
+module.exports = { Lease };
