@@ -1,0 +1,3 @@
+import testing from './lib/testing.js';
+
+export const { installDouble } = testing;
