@@ -16,6 +16,7 @@ export class Lock {
   #text = '';
   #number = 0;
   #pending;
+  #turn = Promise.resolve();
   #problem;
   #late = false;
   #granted;
@@ -77,7 +78,14 @@ export class Lock {
     }
   }
 
+  /** One request after the other, whoever asks. */
   #ask(op, timeoutMs, fields) {
+    const answer = this.#turn.then(() => this.#send(op, timeoutMs, fields));
+    this.#turn = answer.catch(() => {});
+    return answer;
+  }
+
+  #send(op, timeoutMs, fields) {
     return new Promise((resolve, reject) => {
       this.#pending = { op, id: ++this.#number, resolve, reject };
       if (this.#socket.destroyed) return reject(this.#gone());

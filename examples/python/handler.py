@@ -16,7 +16,7 @@ class LockError(Exception):
 
 
 class Lock:
-    """One lease on a connection of its own. If the process dies or forgets it, the connection's end gives it back."""
+    """One lease on a connection of its own, for one thread at a time. Its process's death gives it back."""
 
     def __init__(self, key, context=None, wait_ms=2000):
         self._granted = None
@@ -28,10 +28,11 @@ class Lock:
             fields["remaining_ms"] = max(0, int(context.get_remaining_time_in_millis()))
         try:
             self._socket.settimeout(wait_ms / 1000 + 4)
+            path = os.environ.get("LEASEKEEPER_SOCKET", "/tmp/leasekeeper/lock.sock")
             try:
-                self._socket.connect(os.environ.get("LEASEKEEPER_SOCKET", "/tmp/leasekeeper/lock.sock"))
+                self._socket.connect(path)
             except OSError as error:
-                raise LockError("extension_missing", str(error)) from error
+                raise LockError("extension_missing", f"nothing answers on {path}: {error}") from error
             self._lines = self._socket.makefile("rb")
             self._granted = self._ask("acquire", wait_ms / 1000 + 4, **fields)
         except BaseException:
@@ -91,7 +92,7 @@ class Lock:
             if op == "release":
                 raise LockError("release_unconfirmed", problem) from None
         except (OSError, ValueError) as error:  # Gone, or out of step: either way it cannot be talked to.
-            problem = str(error)
+            problem = f"the extension is gone: {error}"
         if self._granted:
             raise LockError("lost", problem, reason="extension_failed")
         raise LockError("extension_missing", problem)
