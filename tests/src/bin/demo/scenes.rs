@@ -127,7 +127,7 @@ pub(crate) async fn busy_cpu(report: &mut Report) {
 
 /// SIGKILL in the middle of the work.
 pub(crate) async fn killed(report: &mut Report) {
-    report.scene("A handler is killed with SIGKILL while it holds the lock (lease 20 s)");
+    report.scene("A handler is killed with SIGKILL while it holds the lock (by its lease alone others would wait 20 s)");
     let db = Dynamo::start().await;
     let environment = environment(&db, function()).start().await.expect("the environment starts");
     let call = environment.begin(json!({"key": "order:7", "work_ms": 9_000}));
@@ -144,7 +144,7 @@ pub(crate) async fn killed(report: &mut Report) {
 
 /// The function's own time-out.
 pub(crate) async fn timed_out(report: &mut Report) {
-    report.scene("A handler runs into the function's time-out of 1 s (lease 20 s)");
+    report.scene("A handler runs into the function's time-out of 1 s (by its lease alone others would wait 20 s)");
     let db = Dynamo::start().await;
     let slow =
         environment(&db, function()).timeout(Duration::from_secs(1)).start().await.expect("the environment starts");
@@ -186,7 +186,7 @@ pub(crate) async fn told(report: &mut Report) {
     let outcome = call.over().await.outcome;
     report.check(matches!(outcome, Outcome::Response(_)), "and the holder was not disturbed");
     let writes = db.requests_for("order:9").iter().filter(|request| request.operation != Operation::GetItem).count();
-    report.check(writes == 3, format!("{writes} requests in all: acquire, the contender's one attempt, release"));
+    report.check(writes == 3, format!("{writes} writes in all: acquire, the contender's one attempt, release"));
 }
 
 fn after(time: Option<Duration>) -> String {
