@@ -135,7 +135,7 @@ impl Book {
         let State::Acquiring(request) = record.state else { return None };
         record.metrics.wait_ms = waited_ms;
         record.metrics.wait_timeouts = u64::from(matches!(refused, Refused::Busy { .. } | Refused::Unavailable(_)));
-        let mut failure = describe::refused(refused, &record);
+        let mut failure = describe::refused(refused, record.lease_ms);
         if let Refused::Busy { holder, unchanged, .. } = refused {
             let note = record.blocker.take().unwrap_or_default();
             failure.holder = Some(Holder {

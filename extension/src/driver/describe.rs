@@ -1,6 +1,5 @@
 //! The core's outcomes in the socket's words, with what a person can do about them.
 
-use super::book::Record;
 use crate::store::Text;
 use leasekeeper_core::{LostReason as CoreReason, Refusal, Refused};
 use leasekeeper_wire::{Code, Failure, LostReason};
@@ -20,7 +19,7 @@ pub(super) fn reason(reason: CoreReason) -> LostReason {
     }
 }
 
-pub(super) fn refused(refused: &Refused<Text>, record: &Record) -> Failure {
+pub(super) fn refused(refused: &Refused<Text>, lease_ms: u64) -> Failure {
     match refused {
         Refused::Busy { retry_after, .. } => Failure {
             retry_after_ms: Some(retry_after.div_ceil(1_000)),
@@ -29,8 +28,7 @@ pub(super) fn refused(refused: &Refused<Text>, record: &Record) -> Failure {
         Refused::Unavailable(last) => Failure::new(
             Code::Unavailable,
             format!(
-                "DynamoDB gave no useful answer within the wait; the last attempt: {last}. An attempt's time-out is a sixth of the lease ({} ms), at most 1 s, or 3 s where a connection has to be made",
-                record.lease_ms
+                "DynamoDB gave no useful answer within the wait; the last attempt: {last}. An attempt's time-out is a sixth of the lease ({lease_ms} ms), at most 1 s, or 3 s where a connection has to be made"
             ),
         ),
         Refused::BudgetExhausted => budget_exhausted(),
