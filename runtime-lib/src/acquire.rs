@@ -53,7 +53,8 @@ impl Acquire {
     }
 
     /// Waits for the lock at most this long, 0 to 86,400 s. Without it the extension's setting applies, by default
-    /// min(5 s, what remains of the invocation less the reserve), outside an invocation the lease and 5 s.
+    /// min(5 s, what remains of the invocation less the reserve). Outside an invocation it is `LEASEKEEPER_WAIT_MS` of
+    /// this process, by default the lease (as asked for here, else `LEASEKEEPER_LEASE_MS` or 20 s) and 5 s.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wishes.wait = Some(wait);
         self

@@ -11,6 +11,9 @@ const KEPT: Duration = Duration::from_millis(200);
 /// The default wait inside an invocation, at most.
 const WAIT: Duration = Duration::from_secs(5);
 
+/// The longest wait there is.
+const MAX_WAIT: Duration = Duration::from_millis(wire::MAX_WAIT_MS);
+
 /// The extension's lease unless its settings say otherwise.
 const LEASE: Duration = Duration::from_secs(20);
 
@@ -61,8 +64,9 @@ pub(crate) fn plan(wishes: Wishes, settings: &Settings, remaining: Option<Durati
     let lease_ms = wishes.lease.map(millis);
     let Some(remaining) = remaining else {
         let lease = wishes.lease.or(settings.lease).unwrap_or(LEASE);
-        let wait = wishes.wait.or(settings.wait).unwrap_or(lease + WAIT);
-        return Ok(Plan { wait_ms: wishes.wait.map(millis), lease_ms, bound: wait + LAST_ATTEMPT });
+        let wait = wishes.wait.or(settings.wait).unwrap_or(lease + WAIT).min(MAX_WAIT);
+        // Sent even when nobody asked for it: this process and the extension can have different environments here.
+        return Ok(Plan { wait_ms: Some(millis(wait)), lease_ms, bound: wait + LAST_ATTEMPT });
     };
     let left = remaining.saturating_sub(wishes.reserve.unwrap_or(KEPT).max(KEPT));
     if left.is_zero() {
@@ -144,7 +148,23 @@ mod tests {
     fn outside_an_invocation_a_wait_outlasts_one_dead_holder() {
         let wishes = Wishes { lease: Some(30 * SECOND), ..Wishes::default() };
         let plan = plan(wishes, &Settings::default(), None).expect("nothing presses");
-        assert_eq!(plan, Plan { wait_ms: None, lease_ms: Some(30_000), bound: 35 * SECOND + LAST_ATTEMPT });
+        assert_eq!(plan, Plan { wait_ms: Some(35_000), lease_ms: Some(30_000), bound: 35 * SECOND + LAST_ATTEMPT });
+    }
+
+    #[test]
+    fn outside_an_invocation_the_extension_waits_no_longer_than_this_side() {
+        let lease = Some(60 * SECOND);
+        for (settings, wait_ms) in [
+            (Settings::default(), 25_000),
+            (Settings { lease, ..Settings::default() }, 65_000),
+            (Settings { lease, wait: Some(7 * SECOND), ..Settings::default() }, 7_000),
+            // A lease and 5 s can be more than a wait may be.
+            (Settings { lease: Some(Duration::from_secs(86_400)), ..Settings::default() }, 86_400_000),
+        ] {
+            let plan = plan(Wishes::default(), &settings, None).expect("nothing presses");
+            assert_eq!((plan.wait_ms, plan.lease_ms), (Some(wait_ms), None));
+            assert_eq!(plan.bound, Duration::from_millis(wait_ms) + LAST_ATTEMPT);
+        }
     }
 
     #[test]

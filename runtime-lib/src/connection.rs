@@ -60,11 +60,7 @@ impl Owned {
             let granted = serde_json::from_value(granted).map_err(|error| unreadable(&error))?;
             Ok((owned, granted))
         };
-        timeout(bound, asking).await.unwrap_or_else(|_| {
-            Err(LockError::ExtensionMissing {
-                message: format!("the Leasekeeper extension did not answer within {bound:.1?}: see its log lines"),
-            })
-        })
+        timeout(bound, asking).await.unwrap_or_else(|_| Err(no_answer(bound)))
     }
 }
 
@@ -215,9 +211,7 @@ impl Connection {
         self.look();
         let lease = self.lock().held()?;
         let bound = budget::answer(self.remaining_of_invocation());
-        timeout(bound, self.ask(op(lease))).await.unwrap_or_else(|_| {
-            Err(LockError::Unavailable { message: format!("the extension did not answer within {bound:.1?}") })
-        })
+        timeout(bound, self.ask(op(lease))).await.unwrap_or_else(|_| Err(no_answer(bound)))
     }
 
     /// Asks whether the lease is valid, and for how long from now at least.
@@ -264,6 +258,12 @@ impl Connection {
         }
         self.lock().released()
     }
+}
+
+/// Something listens, and that is all.
+fn no_answer(bound: Duration) -> LockError {
+    let message = format!("the extension did not answer within {bound:.1?}: it is stopped or overloaded; see its log");
+    LockError::Unavailable { message }
 }
 
 fn unreadable(error: &serde_json::Error) -> LockError {

@@ -34,7 +34,7 @@ pub enum LockError {
         /// The lease's figures at its end, where the extension could still tell.
         metrics: Option<Box<Metrics>>,
     },
-    /// DynamoDB, or the extension's answer to a question, did not come in time.
+    /// DynamoDB or the extension did not answer in time, or the extension takes no more requests.
     #[non_exhaustive]
     Unavailable {
         /// What was seen.
@@ -70,7 +70,7 @@ pub enum LockError {
         /// The extension's words; empty if it did not answer in time.
         message: String,
     },
-    /// Nothing answers on the socket.
+    /// Nothing listens on the socket, or the connection was closed without an answer.
     #[non_exhaustive]
     ExtensionMissing {
         /// What was tried, and what to do.
@@ -203,7 +203,7 @@ impl fmt::Display for LockError {
                 write!(f, "the lock was lost ({reason}): {}{}", advice(*reason), words(message))
             }
             Self::Unavailable { message } => {
-                write!(f, "the lock's state could not be learned in time; try again: {message}")
+                write!(f, "Leasekeeper is unavailable at the moment; try again: {message}")
             }
             Self::Denied { message } => {
                 write!(f, "access to the lock table was refused; see the function's role and credentials: {message}")

@@ -13,9 +13,10 @@ pub(crate) struct Settings {
     pub(crate) socket: PathBuf,
     /// `LEASEKEEPER_STRICT_RELEASE`: an unconfirmed hand-back fails the invocation.
     pub(crate) strict_release: bool,
-    /// `LEASEKEEPER_WAIT_MS`: not sent, the extension knows it; it says how long an answer may take.
+    /// `LEASEKEEPER_WAIT_MS`: the wait that is asked for outside an invocation. Inside one the extension has the same
+    /// environment, so it is not sent; it says how long an answer may take.
     pub(crate) wait: Option<Duration>,
-    /// `LEASEKEEPER_LEASE_MS`: as above, outside an invocation.
+    /// `LEASEKEEPER_LEASE_MS`: outside an invocation, what a wait without a setting of its own goes by.
     pub(crate) lease: Option<Duration>,
     /// What is wrong with a variable: no lock is asked for then.
     pub(crate) wrong: Option<String>,

@@ -124,7 +124,9 @@ async fn a_stopped_extension_costs_the_wait_one_attempt_and_no_more() {
     let locks = fake.locks();
     let begin = Instant::now();
     let error = locks.acquire("k").wait(2 * SECOND).await.expect_err("no answer");
-    assert_eq!(error.code(), Code::ExtensionMissing);
+    assert_eq!(error.code(), Code::Unavailable);
+    assert!(error.to_string().contains("the extension did not answer within 5.5s"), "{error}");
+    assert!(error.to_string().contains("see its log"), "{error}");
     assert_eq!(begin.elapsed().as_millis() / 10, 550);
     // What it finds when it goes on: a request whose client has gone.
     let mut peer = fake.accept().await;
@@ -139,9 +141,24 @@ async fn a_stopped_extension_never_costs_the_invocations_last_moments() {
     let begin = Instant::now();
     let deadline = SystemTime::now() + 2 * SECOND;
     let error = locks.acquire("k").wait(60 * SECOND).invocation("r", deadline).await.expect_err("no answer");
-    assert_eq!(error.code(), Code::ExtensionMissing);
+    assert_eq!(error.code(), Code::Unavailable);
     assert!(begin.elapsed() <= Duration::from_millis(1_801), "{:?}", begin.elapsed());
     assert!(begin.elapsed() >= SECOND, "{:?}", begin.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_only_busy_is_reported_as_busy_whatever_the_extensions_own_wait_is() {
+    let fake = Fake::start();
+    let locks = fake.locks();
+    let refuse = async {
+        let mut peer = fake.accept().await;
+        let (id, request) = peer.acquire().await;
+        // The extension's own setting: a lease of 60 s and 5 s.
+        tokio::time::sleep(Duration::from_millis(request.wait_ms.unwrap_or(65_000))).await;
+        peer.error(id, Failure::new(Code::Busy, "held by other")).await;
+    };
+    let (error, ()) = tokio::join!(async { locks.acquire("k").await.expect_err("busy") }, refuse);
+    assert_eq!(error.code(), Code::Busy);
 }
 
 #[tokio::test]
