@@ -203,6 +203,7 @@ os.setuid(int(sys.argv[2]))
 s = socket.socket(socket.AF_UNIX)
 try:
     s.connect(sys.argv[1])
+    s.sendall(b'{"v":1,"id":1,"op":"hello"}\n')
     print(s.makefile().readline(), end="")
 except PermissionError:
     print('"no way in"')

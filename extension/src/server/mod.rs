@@ -3,12 +3,14 @@
 mod connection;
 mod lines;
 mod peer;
+mod refusal;
 mod socket;
 
 pub use socket::{BindError, Recheck, Socket};
 
 use crate::driver::{ClientId, Command};
-use leasekeeper_wire::{Code, Failure, Reply};
+use leasekeeper_wire::{Code, Failure};
+use refusal::Refusals;
 use std::future::Future;
 use std::io;
 use std::time::Duration;
@@ -27,15 +29,19 @@ pub struct Limits {
     pub connections: usize,
     /// Requests of one connection that are not answered yet; at the limit its lines stay unread.
     pub in_flight: usize,
-    /// How long what is queued for a client that has closed its side may take to be written.
+    /// How long the end of a connection may take: writing what is queued for a client that has closed its side, or waiting
+    /// for a refused one to close its own.
     pub flush: Duration,
+    /// Refused connections that are still open; one more is closed at once, whether or not its client has read why. Each
+    /// costs up to two descriptors.
+    pub refused: usize,
     /// Users that may connect besides our own and root.
     pub peer_uids: Vec<u32>,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { connections: 256, in_flight: 64, flush: Duration::from_secs(1), peer_uids: Vec::new() }
+        Self { connections: 256, in_flight: 64, flush: Duration::from_secs(1), refused: 32, peer_uids: Vec::new() }
     }
 }
 
@@ -50,6 +56,7 @@ pub async fn run(
 ) {
     let recheck = socket.recheck();
     let mut connections = JoinSet::new();
+    let mut refusals = Refusals::new(&limits);
     let mut last_client: ClientId = 0;
     tokio::pin!(shutdown);
     loop {
@@ -66,7 +73,13 @@ pub async fn run(
             accepted = accept(&socket) => match accepted {
                 Ok(stream) => {
                     last_client += 1;
-                    admit(stream, last_client, &driver, &limits, &mut connections);
+                    match admit(&stream, &limits, connections.len()) {
+                        Ok(watch) => {
+                            let served = connection::serve(stream, watch, last_client, driver.clone(), limits.clone());
+                            connections.spawn(served);
+                        }
+                        Err(why) => refusals.refuse(stream, why),
+                    }
                 }
                 Err(error) => {
                     tracing::error!(%error, "a connection could not be accepted");
@@ -89,33 +102,18 @@ async fn accept(socket: &Socket) -> io::Result<UnixStream> {
     }
 }
 
-/// Starts the connection's task, or says in one line why not.
-fn admit(
-    stream: UnixStream,
-    client: ClientId,
-    driver: &UnboundedSender<Command>,
-    limits: &Limits,
-    connections: &mut JoinSet<()>,
-) {
-    let peer = match stream.peer_cred() {
-        Ok(peer) => peer,
-        Err(error) => return refuse(&stream, Code::Denied, format!("the peer's user cannot be read: {error}")),
-    };
+/// Who is at the other end; or why it is not served.
+fn admit(stream: &UnixStream, limits: &Limits, open: usize) -> Result<peer::Watch, Failure> {
+    let peer = stream
+        .peer_cred()
+        .map_err(|error| Failure::new(Code::Denied, format!("the peer's user cannot be read: {error}")))?;
     let own = rustix::process::geteuid().as_raw();
     if peer.uid() != own && peer.uid() != 0 && !limits.peer_uids.contains(&peer.uid()) {
         let message = format!("user {} may not use this socket: LEASEKEEPER_PEER_UIDS does not list it", peer.uid());
-        return refuse(&stream, Code::Denied, message);
+        return Err(Failure::new(Code::Denied, message));
     }
-    if connections.len() >= limits.connections {
-        let message = format!("{} connections are open, which is the limit", connections.len());
-        return refuse(&stream, Code::Unavailable, message);
+    if open >= limits.connections {
+        return Err(Failure::new(Code::Unavailable, format!("{open} connections are open, which is the limit")));
     }
-    let watch = peer::Watch::new(peer.pid());
-    connections.spawn(connection::serve(stream, watch, client, driver.clone(), limits.clone()));
-}
-
-fn refuse(stream: &UnixStream, code: Code, message: String) {
-    tracing::warn!(%code, message, "a connection was refused");
-    // A new socket's buffer takes one line; if not, the closing says enough.
-    let _ = stream.try_write(Reply::error(None, Failure::new(code, message)).encode().as_bytes());
+    Ok(peer::Watch::new(peer.pid()))
 }
