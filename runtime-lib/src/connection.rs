@@ -23,7 +23,6 @@ const QUEUE_FULL: Duration = Duration::from_millis(10);
 const WOULD_BLOCK: ErrorKind = ErrorKind::WouldBlock;
 
 /// A connection whose lease the extension gives back when it closes.
-#[derive(Debug)]
 pub(crate) struct Connection {
     /// Read by system calls of our own: what the runtime believes of its readiness is old while a handler keeps it busy.
     socket: UnixStream,
@@ -36,7 +35,6 @@ pub(crate) struct Connection {
 }
 
 /// The end that closes the connection when it is dropped, whatever handles are left.
-#[derive(Debug)]
 pub(crate) struct Owned(pub(crate) Arc<Connection>);
 
 impl Drop for Owned {
@@ -179,6 +177,11 @@ impl Connection {
     pub(crate) fn phase(&self) -> Phase {
         self.look();
         self.lock().phase()
+    }
+
+    /// The same as last seen: nothing is read, so this can be asked for anywhere.
+    pub(crate) fn last_phase(&self) -> Phase {
+        *self.phase.borrow()
     }
 
     /// How long the lease is valid at least; zero once it is over or is being given back.

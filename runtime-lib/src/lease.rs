@@ -14,7 +14,6 @@ use std::time::Duration;
 ///
 /// Dropping it closes the connection to the extension, which then gives the row back on its own. Everything that
 /// [`Lease`] tells can be asked of the guard too.
-#[derive(Debug)]
 #[must_use = "the lock is given back when the guard is dropped"]
 pub struct Guard {
     owned: Owned,
@@ -47,6 +46,12 @@ impl Deref for Guard {
 
     fn deref(&self) -> &Lease {
         &self.lease
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.lease.describe(f, "Guard")
     }
 }
 
@@ -159,6 +164,18 @@ impl Lease {
 
 impl fmt::Debug for Lease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lease").field("owner", &self.owner()).field("table", &self.table()).finish_non_exhaustive()
+        self.describe(f, "Lease")
+    }
+}
+
+impl Lease {
+    /// Neither the key nor the connection's bytes, which can have it: keys are often customers' ids.
+    fn describe(&self, f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
+        f.debug_struct(name)
+            .field("key", &self.row.key)
+            .field("owner", &self.owner())
+            .field("table", &self.table())
+            .field("phase", &self.connection.last_phase())
+            .finish()
     }
 }

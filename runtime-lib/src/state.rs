@@ -31,7 +31,7 @@ pub(crate) enum Phase {
     Closed,
 }
 
-#[derive(Debug)]
+/// Not `Debug`: its bytes can have the key in them.
 pub(crate) struct State {
     elapsed: Elapsed,
     /// What has arrived of a line that is not whole yet.
@@ -56,7 +56,6 @@ pub(crate) struct State {
 }
 
 /// A request without its answer.
-#[derive(Debug)]
 struct Waiting {
     kind: Kind,
     /// When it was sent: validity counts from before.

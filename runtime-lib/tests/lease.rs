@@ -195,6 +195,20 @@ async fn what_the_client_does_not_know_is_ignored_and_what_is_no_line_ends_the_l
 }
 
 #[tokio::test]
+async fn the_debug_forms_tell_how_it_stands_and_hide_the_key() {
+    let fake = Fake::start();
+    let locks = fake.locks();
+    let acquire = async { locks.acquire("customer:secret").await.expect("granted") };
+    let (guard, (mut peer, _)) = tokio::join!(acquire, fake.grant_for(18_000));
+    let shown = r#"key: Key(15 bytes), owner: "owner-1", table: "locks", phase: Held }"#;
+    assert_eq!(format!("{guard:?}"), format!("Guard {{ {shown}"));
+    assert_eq!(format!("{:?}", guard.lease()), format!("Lease {{ {shown}"));
+    peer.lose(LostReason::Stolen).await;
+    guard.lost().await;
+    assert!(format!("{guard:?}").ends_with("phase: Lost(Stolen) }"), "{guard:?}");
+}
+
+#[tokio::test]
 async fn a_line_may_come_in_pieces() {
     let fake = Fake::start();
     let (guard, mut peer) = fake.held().await;
