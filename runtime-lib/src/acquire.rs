@@ -137,8 +137,22 @@ impl Acquire {
             lease_ms: plan.lease_ms,
         };
         request.validate().map_err(LockError::protocol)?;
-        let (owned, granted) = Owned::acquire(&self.settings.socket, request, deadline, plan.bound).await?;
+        let asked = Owned::acquire(&self.settings.socket, request, deadline, plan.bound).await;
+        let (owned, granted) = asked.map_err(|error| if deadline.is_none() { forgotten(error) } else { error })?;
         Ok(Guard::new(owned, key, granted))
+    }
+}
+
+/// A request without an invocation was refused: where it should have had one, the error says how it gets one.
+fn forgotten(error: LockError) -> LockError {
+    match error {
+        LockError::Protocol { message } if message.contains("request_id") => LockError::Protocol {
+            message: format!(
+                "{message}; call `.context(&event.context)` on the request, or `.invocation(request_id, deadline)` where \
+                 there is no such context"
+            ),
+        },
+        other => other,
     }
 }
 

@@ -98,6 +98,25 @@ async fn a_refusal_carries_what_the_extension_knows() {
 }
 
 #[tokio::test]
+async fn a_request_that_forgot_its_invocation_is_told_how_to_name_it() {
+    let fake = Fake::start();
+    let locks = fake.locks();
+    let refuse = async |message: &str| {
+        let mut peer = fake.accept().await;
+        let (id, _) = peer.acquire().await;
+        peer.error(id, Failure::new(Code::Protocol, message)).await;
+    };
+    let missing = "field request_id is required under Lambda: a lease belongs to one invocation and ends with it";
+    let (error, ()) = tokio::join!(async { locks.acquire("k").await.expect_err("refused") }, refuse(missing));
+    assert_eq!(error.code(), Code::Protocol);
+    assert!(error.to_string().contains(missing), "{error}");
+    assert!(error.to_string().contains("call `.context(&event.context)`"), "{error}");
+
+    let (error, ()) = tokio::join!(async { locks.acquire("k").await.expect_err("refused") }, refuse("field v is 2"));
+    assert!(!error.to_string().contains(".context"), "{error}");
+}
+
+#[tokio::test]
 async fn an_extension_that_closes_is_missing_or_what_it_said_before() {
     let fake = Fake::start();
     let locks = fake.locks();
