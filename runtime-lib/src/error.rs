@@ -239,7 +239,7 @@ fn words(message: &str) -> String {
 fn advice(reason: LostReason) -> &'static str {
     match reason {
         LostReason::Stolen => "another owner has taken it over",
-        LostReason::Expired => "no renewal was confirmed in time; DynamoDB could not be reached",
+        LostReason::Expired => "no renewal was confirmed: DynamoDB or the extension could not be reached in time",
         LostReason::Deleted => "its row was removed by someone else",
         LostReason::Denied => "a renewal was refused; see the role's permissions on the lock table",
         LostReason::Throttled => "its renewals were throttled for too long; see the lock table's capacity",
@@ -301,5 +301,11 @@ mod tests {
             let name: String = error.error_type().trim_start_matches("Leasekeeper.").to_owned();
             assert_eq!(name.to_lowercase(), code.as_str().replace('_', ""));
         }
+    }
+
+    #[test]
+    fn an_expired_lease_names_both_that_could_have_been_out_of_reach() {
+        let text = LockError::lost(LostReason::Expired).to_string();
+        assert!(text.contains("DynamoDB or the extension could not be reached in time"), "{text}");
     }
 }
