@@ -6,6 +6,7 @@ use leasekeeper_extension::log;
 use leasekeeper_extension::server::{self, Limits, Socket};
 use leasekeeper_extension::settings::{self, Bootstrap, Settings, SettingsError, StoreKind};
 use leasekeeper_extension::store::{DynamoStore, MemoryStore};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use tokio::sync::mpsc::UnboundedSender;
@@ -19,6 +20,10 @@ fn main() -> ExitCode {
     if let Err(error) = &settings {
         tracing::error!(%error, "settings are missing or wrong: every lock request gets this as its answer");
     }
+    let mode = Mode::detect(environment);
+    if mode != Mode::Standalone && matches!(settings, Ok(Settings { store: StoreKind::Memory, .. })) {
+        tracing::warn!("locks are kept in this process's memory: no other environment or process is excluded");
+    }
     // One thread: nothing here computes for long, and what blocks (host names, certificates) runs on threads beside it.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(4).build() {
         Ok(runtime) => runtime,
@@ -27,18 +32,20 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let code = runtime.block_on(live(bootstrap, settings));
+    let code = runtime.block_on(live(mode, bootstrap, settings));
     // A look-up of a host name must not hold the end back.
     runtime.shutdown_background();
     code
 }
 
-async fn live(bootstrap: Bootstrap, settings: Result<Settings, SettingsError>) -> ExitCode {
-    let lookup = |name: &str| std::env::var(name).ok();
-    let mode = Mode::detect(lookup);
+fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+async fn live(mode: Mode, bootstrap: Bootstrap, settings: Result<Settings, SettingsError>) -> ExitCode {
     let mut socket = Socket::new(&bootstrap.socket, !bootstrap.peer_uids.is_empty());
     match socket.bind() {
-        Ok(()) => tracing::info!(path = %socket.path().display(), "listening"),
+        Ok(()) => announce(socket.path(), mode, settings.as_ref().ok()),
         Err(error) => {
             tracing::error!(%error, "no lock can be asked for");
             // Under Lambda leaving would fail the function; each invocation makes the server try again.
@@ -48,11 +55,24 @@ async fn live(bootstrap: Bootstrap, settings: Result<Settings, SettingsError>) -
         }
     }
     let recheck = socket.recheck();
-    let (driver, warm) = start_driver(settings, mode.surroundings(lookup));
+    let (driver, warm) = start_driver(settings, mode.surroundings(environment));
     let limits = Limits { peer_uids: bootstrap.peer_uids, ..Limits::default() };
     tokio::spawn(server::run(socket, driver.clone(), limits, std::future::pending()));
     lifecycle::run(mode, driver, recheck, warm).await;
     ExitCode::SUCCESS
+}
+
+/// Says what runs, and with what: the first line that anybody looks for.
+fn announce(path: &Path, mode: Mode, settings: Option<&Settings>) {
+    tracing::info!(
+        path = %path.display(),
+        version = env!("CARGO_PKG_VERSION"),
+        ?mode,
+        store = settings.map(|settings| tracing::field::display(settings.store)),
+        table = settings.map(|settings| settings.table.as_str()).filter(|table| !table.is_empty()),
+        lease_ms = settings.map(|settings| u64::try_from(settings.lease.as_millis()).unwrap_or(u64::MAX)),
+        "listening"
+    );
 }
 
 type Warm = Box<dyn FnOnce()>;

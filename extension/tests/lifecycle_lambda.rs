@@ -211,3 +211,12 @@ async fn a_socket_that_cannot_be_bound_does_not_end_it() {
     extension.logged("bound anew").await;
     soon("a connection", tokio::net::UnixStream::connect(path)).await.unwrap();
 }
+
+#[tokio::test]
+async fn locks_in_memory_are_warned_about_under_lambda() {
+    let api = Api::start().await;
+    let mut extension = Extension::under(&api, &[]);
+    let warned = extension.logged("memory").await;
+    assert_eq!(warned["level"], "WARN");
+    assert!(warned["message"].as_str().unwrap().contains("no other environment or process is excluded"), "{warned}");
+}

@@ -43,6 +43,18 @@ async fn a_sidecars_end_waits_for_believing_clients_and_no_longer_than_they_stay
 }
 
 #[tokio::test]
+async fn what_runs_is_said_when_it_listens() {
+    let mut memory = Extension::start(&[("LEASEKEEPER_LEASE_MS", "7000")]);
+    let line = memory.logged("").await;
+    assert_eq!(line["message"], "listening", "no warning before it: {line}");
+    assert_eq!((&line["mode"], &line["store"]), (&json!("Standalone"), &json!("memory")), "{line}");
+    assert_eq!((&line["version"], &line["lease_ms"]), (&json!(env!("CARGO_PKG_VERSION")), &json!(7_000)), "{line}");
+    let mut dynamo = Extension::start(&[("LEASEKEEPER_STORE", "dynamodb"), ("LEASEKEEPER_TABLE", "locks")]);
+    let line = dynamo.logged("listening").await;
+    assert_eq!((&line["store"], &line["table"]), (&json!("dynamodb"), &json!("locks")), "{line}");
+}
+
+#[tokio::test]
 async fn a_second_sidecar_on_the_same_socket_says_so_and_ends() {
     let mut first = Extension::start(&[]);
     first.logged("listening").await;

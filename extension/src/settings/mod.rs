@@ -10,6 +10,7 @@ use parse::{
     LEASE_MS, MAX_HOLD_MS, RESERVE_MS, Reader, TABLE, WAIT_MS, flag, log_filter, log_format, milliseconds, socket,
     store, table, uids,
 };
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -46,6 +47,16 @@ pub enum StoreKind {
     DynamoDb,
     /// In this process's memory: for tests of an application.
     Memory,
+}
+
+impl fmt::Display for StoreKind {
+    /// As `LEASEKEEPER_STORE` names it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::DynamoDb => "dynamodb",
+            Self::Memory => "memory",
+        })
+    }
 }
 
 /// How log lines look.
