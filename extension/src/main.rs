@@ -17,10 +17,16 @@ fn main() -> ExitCode {
     for name in settings::unknown_in_env() {
         tracing::warn!(name, "this variable is unknown: is it misspelt?");
     }
+    let mode = Mode::detect(environment);
     if let Err(error) = &settings {
+        // Clients look for it at the place that they were given, which is not the default's. Under Lambda leaving would fail
+        // the function.
+        if mode == Mode::Standalone && error.names("LEASEKEEPER_SOCKET") {
+            tracing::error!(%error, "it is not known where to listen");
+            return ExitCode::FAILURE;
+        }
         tracing::error!(%error, "settings are missing or wrong: every lock request gets this as its answer");
     }
-    let mode = Mode::detect(environment);
     if mode != Mode::Standalone && matches!(settings, Ok(Settings { store: StoreKind::Memory, .. })) {
         tracing::warn!("locks are kept in this process's memory: no other environment or process is excluded");
     }

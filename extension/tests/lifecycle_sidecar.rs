@@ -104,6 +104,27 @@ async fn with_wrong_settings_it_comes_up_and_each_acquire_names_them() {
 }
 
 #[tokio::test]
+async fn a_sidecar_that_cannot_know_where_to_listen_ends() {
+    let wrong = [("LEASEKEEPER_SOCKET", "lock.sock"), ("LEASEKEEPER_LEASE_MS", "5")];
+    let mut extension = Extension::start(&wrong);
+    let logged = extension.logged("where to listen").await;
+    assert_eq!(logged["level"], "ERROR");
+    let error = logged["error"].as_str().unwrap();
+    assert!(error.contains("LEASEKEEPER_SOCKET is \"lock.sock\": it must be an absolute path"), "{error}");
+    assert!(error.contains("LEASEKEEPER_LEASE_MS"), "{error}");
+    assert_eq!(extension.ended().await.code(), Some(1));
+}
+
+#[tokio::test]
+async fn under_lambda_it_lives_on_whatever_its_socket_should_be() {
+    let api = Api::start().await;
+    let mut extension = Extension::under(&api, &[("LEASEKEEPER_SOCKET", "lock.sock")]);
+    extension.logged("settings are missing or wrong").await;
+    api.registered().await;
+    extension.assert_lives();
+}
+
+#[tokio::test]
 async fn a_misspelt_variable_is_warned_about() {
     let mut extension = Extension::start(&[("LEASEKEEPER_TABEL", "locks"), ("LEASEKEEPER_STRICT_RELEASE", "true")]);
     let logged = extension.logged("this variable is unknown").await;

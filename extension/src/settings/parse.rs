@@ -37,6 +37,13 @@ pub struct SettingsError {
     pub wrong: Vec<Wrong>,
 }
 
+impl SettingsError {
+    /// Is this variable among them?
+    pub fn names(&self, name: &str) -> bool {
+        self.wrong.iter().any(|wrong| wrong.name == name)
+    }
+}
+
 impl fmt::Display for Wrong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.value {
