@@ -120,8 +120,11 @@ async fn under_lambda_it_lives_on_whatever_its_socket_should_be() {
     let api = Api::start().await;
     let mut extension = Extension::under(&api, &[("LEASEKEEPER_SOCKET", "lock.sock")]);
     extension.logged("settings are missing or wrong").await;
-    api.registered().await;
+    let parked = api.registered().await;
     extension.assert_lives();
+    // It takes the socket at the default path away again.
+    parked.shutdown("spindown", 2_000).await;
+    assert_eq!(extension.ended().await.code(), Some(0));
 }
 
 #[tokio::test]
