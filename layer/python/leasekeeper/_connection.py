@@ -77,7 +77,9 @@ def _cannot_connect(path: str, error: Exception) -> LockError:
 
 def no_answer(bound_ms: int) -> LockError:
     """The error of an acquire whose bound is over."""
-    return ExtensionMissing(f"the Leasekeeper extension did not answer within {bound_ms / 1_000:g} s: see its log lines")
+    return ExtensionMissing(
+        f"the Leasekeeper extension did not answer within {bound_ms / 1_000:g} s: see its log lines"
+    )
 
 
 class Connection:
@@ -162,10 +164,11 @@ class Connection:
             except BlockingIOError:
                 return
             except OSError:
-                return state.end()
-            if not data:
-                return state.end()
-            state.arrived(data)
+                data = b""
+            if data:
+                state.arrived(data)
+            else:
+                state.end()
 
     def _write(self) -> bool:
         """False when nothing can be written any more."""
@@ -286,4 +289,3 @@ class Blocking(Connection):
                 self._closing = True  # By the thread that watches it: a number must not be used anew under a poll.
             else:
                 self._socket.close()
-

@@ -39,7 +39,9 @@ def of_context(context: object) -> Optional[Invocation]:
     """The invocation of something that looks like a Lambda context; None if it does not."""
     request_id = getattr(context, "aws_request_id", None)
     remaining = getattr(context, "get_remaining_time_in_millis", None)
-    return Invocation(request_id, remaining) if isinstance(request_id, str) and callable(remaining) else None
+    if not isinstance(request_id, str) or not callable(remaining):
+        return None
+    return Invocation(request_id, cast(Callable[[], float], remaining))
 
 
 def of_arguments(arguments: Any) -> Optional[Invocation]:

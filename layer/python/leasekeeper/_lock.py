@@ -45,7 +45,9 @@ class Lease(Generic[C]):
         if context is not None:
             self._invocation = _invocation.of_context(context)
             if self._invocation is None:
-                raise TypeError("`context` is no Lambda context: no `aws_request_id` and `get_remaining_time_in_millis`")
+                raise TypeError(
+                    "`context` is no Lambda context: no `aws_request_id` and `get_remaining_time_in_millis`"
+                )
         self._used = False
         self._connection: Optional[C] = None
         self._token: Optional[Token[Any]] = None
@@ -338,9 +340,7 @@ class AsyncLock(Lease[Looped]):
         context: Optional[object] = None,
         on_lost: OnLost = "notify",
     ) -> None:
-        super().__init__(
-            key, wait=wait, lease=lease, reserve=reserve, strict_release=strict_release, context=context
-        )
+        super().__init__(key, wait=wait, lease=lease, reserve=reserve, strict_release=strict_release, context=context)
         self._cancel = checked_on_lost(on_lost) == "cancel"
         self._task: Optional[asyncio.Task[Any]] = None
         # How many cancellations the task had been asked for when the block began.

@@ -15,7 +15,6 @@ from ._invocation import Invocation
 from ._state import Answer, Phase
 
 
-
 class Looped(Connection):
     """A connection that belongs to the event loop it was opened in. What asks the extension is awaited there."""
 

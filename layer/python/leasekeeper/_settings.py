@@ -1,4 +1,4 @@
-"""Where the extension is and what the function's environment says: read, and complained about, when a lock is asked for."""
+"""Where the extension is and what the function's environment says, read when a lock is asked for."""
 
 from __future__ import annotations
 

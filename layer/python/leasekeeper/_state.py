@@ -177,7 +177,8 @@ class State:
             try:
                 read = _wire.decode(bytes(line))
             except ValueError:
-                return self.end()
+                self.end()
+                return
             if isinstance(read, _wire.Event):
                 self._happened(read)
             elif read is not None and read.id is not None:
