@@ -1,5 +1,7 @@
 //! The `leasekeeper` process: settings, socket, driver and lifecycle, put together.
 
+mod arguments;
+
 use leasekeeper_extension::driver::{self, Command};
 use leasekeeper_extension::lifecycle::{self, Mode};
 use leasekeeper_extension::log;
@@ -12,12 +14,19 @@ use std::sync::Arc;
 use tokio::sync::mpsc::UnboundedSender;
 
 fn main() -> ExitCode {
+    let mode = Mode::detect(environment);
+    // Lambda passes none. Should it ever, leaving would fail the function.
+    if mode == Mode::Standalone {
+        let arguments: Vec<_> = std::env::args_os().skip(1).collect();
+        if let Some(code) = arguments::answer(&arguments) {
+            return code;
+        }
+    }
     let (bootstrap, settings) = settings::read_env();
     log::init(&bootstrap);
     for name in settings::unknown_in_env() {
         tracing::warn!(name, "this variable is unknown: is it misspelt?");
     }
-    let mode = Mode::detect(environment);
     if let Err(error) = &settings {
         // Clients look for it at the place that they were given, which is not the default's. Under Lambda leaving would fail
         // the function.

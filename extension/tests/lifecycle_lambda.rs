@@ -220,3 +220,11 @@ async fn locks_in_memory_are_warned_about_under_lambda() {
     assert_eq!(warned["level"], "WARN");
     assert!(warned["message"].as_str().unwrap().contains("no other environment or process is excluded"), "{warned}");
 }
+
+#[tokio::test]
+async fn arguments_do_not_keep_it_from_registering() {
+    let api = Api::start().await;
+    let mut extension = Extension::start_with(&["--help"], &[("AWS_LAMBDA_RUNTIME_API", &api.endpoint())]);
+    api.registered().await;
+    extension.assert_lives();
+}

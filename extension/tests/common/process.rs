@@ -20,9 +20,14 @@ pub(crate) struct Extension {
 impl Extension {
     /// Starts it with these variables and no others but a store in memory, a socket in a directory of its own and JSON logs.
     pub(crate) fn start(variables: &[(&str, &str)]) -> Self {
+        Self::start_with(&[], variables)
+    }
+
+    /// The same with command line arguments.
+    pub(crate) fn start_with(arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_leasekeeper"));
-        command.arg0("/opt/extensions/leasekeeper").env_clear();
+        command.arg0("/opt/extensions/leasekeeper").args(arguments).env_clear();
         command.env("LEASEKEEPER_STORE", "memory").env("LEASEKEEPER_LOG_FORMAT", "json");
         command.env("LEASEKEEPER_SOCKET", socket_in(dir.path())).envs(variables.iter().copied());
         let mut command = Command::from(command);
