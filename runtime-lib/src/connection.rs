@@ -190,11 +190,6 @@ impl Connection {
         self.lock().remaining()
     }
 
-    /// The lease's figures as last told.
-    pub(crate) fn last_metrics(&self) -> Metrics {
-        self.lock().metrics()
-    }
-
     async fn ask(&self, op: Op) -> Answered {
         let answer = {
             let mut state = self.lock();
@@ -210,11 +205,30 @@ impl Connection {
     }
 
     /// Asks about the lease, within the time that an answer without DynamoDB may take.
-    pub(crate) async fn ask_lease(&self, op: impl FnOnce(u64) -> Op) -> Answered {
+    async fn ask_lease(&self, op: impl FnOnce(u64) -> Op) -> Answered {
         self.look();
         let lease = self.lock().held()?;
+        self.ask_in_time(op(lease)).await
+    }
+
+    async fn ask_in_time(&self, op: Op) -> Answered {
         let bound = budget::answer(self.remaining_of_invocation());
-        timeout(bound, self.ask(op(lease))).await.unwrap_or_else(|_| Err(no_answer(bound)))
+        timeout(bound, self.ask(op)).await.unwrap_or_else(|_| Err(no_answer(bound)))
+    }
+
+    /// Asks for the lease's figures while the extension can tell them; those of a lease that is over are the last told.
+    pub(crate) async fn metrics(&self) -> Result<Metrics, LockError> {
+        self.look();
+        let lease = self.lock().lease_with_figures();
+        if let Some(lease) = lease {
+            // The answer is in the state by then.
+            let answer = self.ask_in_time(Op::Metrics { lease }).await;
+            let state = self.lock();
+            if state.held().is_ok() {
+                answer?;
+            }
+        }
+        Ok(self.lock().metrics())
     }
 
     /// Asks whether the lease is valid, and for how long from now at least.

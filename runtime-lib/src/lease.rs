@@ -4,7 +4,7 @@ use crate::LockError;
 use crate::connection::{Connection, Owned};
 use crate::key::Key;
 use crate::state::Phase;
-use leasekeeper_wire::{Granted, LostReason, Metrics, Op};
+use leasekeeper_wire::{Granted, LostReason, Metrics};
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -123,15 +123,13 @@ impl Lease {
         Duration::from_millis(self.row.granted.waited_ms)
     }
 
-    /// The lease's figures up to now; once it is over, the last that the extension told.
+    /// The lease's figures up to now, also after it was lost; once they cannot be asked for any more, the last that the
+    /// extension told.
     ///
     /// # Errors
-    /// [`LockError::Unavailable`] if the extension does not answer in time.
+    /// Why there was no answer while the lease is held: [`LockError::Unavailable`] if none came in time.
     pub async fn metrics(&self) -> Result<Metrics, LockError> {
-        match self.connection.ask_lease(|lease| Op::Metrics { lease }).await {
-            Ok(_) | Err(LockError::Lost { .. } | LockError::Protocol { .. }) => Ok(self.connection.last_metrics()),
-            Err(error) => Err(error),
-        }
+        self.connection.metrics().await
     }
 
     /// Gives the lock back before its guard does; every clone is over then.

@@ -135,6 +135,12 @@ impl State {
         }
     }
 
+    /// The number of the lease whose figures the extension still tells: it keeps those of a lost one.
+    pub(crate) fn lease_with_figures(&self) -> Option<u64> {
+        let told = self.held().is_ok() || matches!(self.phase, Phase::Lost(_));
+        self.lease.filter(|_| told && !self.ended)
+    }
+
     fn lost(&self, reason: LostReason) -> LockError {
         let metrics = (self.metrics != Metrics::default()).then(|| Box::new(self.metrics));
         LockError::Lost { reason, message: self.words.clone(), metrics }

@@ -4,7 +4,7 @@ mod common;
 
 use common::{Fake, lost};
 use leasekeeper::{Code, LockError, LostReason, Metrics, OnLost};
-use leasekeeper_wire::{Checked, EventKind, Failure, Op, Request};
+use leasekeeper_wire::{Checked, EventKind, Failure};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -166,16 +166,44 @@ async fn metrics_are_a_snapshot_at_any_time() {
     let fake = Fake::start();
     let (guard, mut peer) = fake.held().await;
     let (metrics, ()) = tokio::join!(guard.metrics(), async {
-        match peer.next().await {
-            Some(Request { id, op: Op::Metrics { lease: 7 } }) => {
-                peer.ok(id, &Metrics { renewals: 3, ..Metrics::default() }).await;
-            }
-            other => panic!("a question for the figures was expected, not {other:?}"),
-        }
+        let id = peer.metrics().await;
+        peer.ok(id, &Metrics { renewals: 3, ..Metrics::default() }).await;
     });
     assert_eq!(metrics.expect("an answer").renewals, 3);
     drop(peer);
     assert_eq!(guard.metrics().await.expect("the last figures").renewals, 3);
+}
+
+#[tokio::test]
+async fn a_lost_leases_figures_are_still_the_extensions_to_tell() {
+    let fake = Fake::start();
+    let (guard, mut peer) = fake.held().await;
+    peer.lose(LostReason::Stolen).await;
+    guard.lost().await;
+    let (metrics, ()) = tokio::join!(guard.metrics(), async {
+        let id = peer.metrics().await;
+        peer.ok(id, &Metrics { renewals: 3, lost: 1, ..Metrics::default() }).await;
+    });
+    let told = metrics.expect("an answer");
+    assert_eq!((told.renewals, told.lost), (3, 1));
+    // Without an answer they are the last that were told: the lease is over, so there is nothing to fail for.
+    let (metrics, ()) = tokio::join!(guard.metrics(), async {
+        let id = peer.metrics().await;
+        peer.error(id, Failure::new(Code::Protocol, "no such lease")).await;
+    });
+    assert_eq!(metrics, Ok(told));
+    tokio::time::pause();
+    assert_eq!(guard.metrics().await, Ok(told));
+    drop(peer);
+    assert_eq!(guard.metrics().await, Ok(told));
+}
+
+#[tokio::test]
+async fn figures_that_a_held_leases_extension_does_not_tell_are_an_error() {
+    let fake = Fake::start();
+    let (guard, _peer) = fake.held().await;
+    tokio::time::pause();
+    assert_eq!(guard.metrics().await.expect_err("no answer").code(), Code::Unavailable);
 }
 
 #[tokio::test]

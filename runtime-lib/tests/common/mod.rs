@@ -107,6 +107,13 @@ impl Peer {
         }
     }
 
+    pub async fn metrics(&mut self) -> u64 {
+        match self.next().await {
+            Some(Request { id, op: Op::Metrics { lease: LEASE } }) => id,
+            other => panic!("a question for the figures was expected, not {other:?}"),
+        }
+    }
+
     pub async fn release(&mut self) -> u64 {
         match self.next().await {
             Some(Request { id, op: Op::Release { lease: LEASE } }) => id,
