@@ -73,8 +73,7 @@ async fn live(mode: Mode, bootstrap: Bootstrap, settings: Result<Settings, Setti
     let (driver, warm) = start_driver(settings, mode.surroundings(environment));
     let limits = Limits { peer_uids: bootstrap.peer_uids, ..Limits::default() };
     tokio::spawn(server::run(socket, driver.clone(), limits, std::future::pending()));
-    lifecycle::run(mode, driver, recheck, warm).await;
-    ExitCode::SUCCESS
+    lifecycle::run(mode, driver, recheck, warm).await
 }
 
 /// Says what runs, and with what: the first line that anybody looks for.

@@ -7,6 +7,7 @@ use common::{Client, soon};
 use leasekeeper_wire::Op;
 use rustix::process::Signal;
 use serde_json::json;
+use std::time::{Duration, Instant};
 
 /// A client of a process that has just been started.
 async fn client(extension: &mut Extension) -> Client {
@@ -40,6 +41,27 @@ async fn a_sidecars_end_waits_for_believing_clients_and_no_longer_than_they_stay
     drop(client);
     extension.logged("every lock is given back").await;
     assert_eq!(extension.ended().await.code(), Some(0));
+}
+
+#[tokio::test]
+async fn a_second_signal_ends_a_sidecar_at_once() {
+    for (first, second) in [(Signal::INT, Signal::INT), (Signal::TERM, Signal::INT)] {
+        let mut extension = Extension::start(&[]);
+        let mut client = client(&mut extension).await;
+        client.ask(1, acquire("k", "one")).await;
+        assert!(client.line().await["ok"].is_object());
+        extension.signal(first);
+        extension.logged("a second signal ends it at once").await;
+        // Its client stays, so that the giving back would take its whole time.
+        assert_eq!(client.line().await["event"], "lost");
+        extension.assert_lives();
+        let asked = Instant::now();
+        extension.signal(second);
+        extension.logged("ended at once").await;
+        assert_eq!(extension.ended().await.code(), Some(1));
+        assert!(asked.elapsed() < Duration::from_secs(4), "after {:?}", asked.elapsed());
+        assert!(!extension.path().exists());
+    }
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ use crate::store::Note;
 use backoff::Backoff;
 use http::Uri;
 use lambda_runtime_api_client::PooledClient;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -59,25 +60,42 @@ impl Mode {
 
 /// Lives until the environment ends: afterwards the process is to exit. The socket must be bound by now, as functions start
 /// once all extensions have registered. `registered` runs when nobody waits for us any more.
-pub async fn run(mode: Mode, driver: UnboundedSender<Command>, recheck: Recheck, registered: impl FnOnce()) {
+///
+/// Returns what to exit with: a failure if a second signal cut the giving back short.
+pub async fn run(
+    mode: Mode,
+    driver: UnboundedSender<Command>,
+    recheck: Recheck,
+    registered: impl FnOnce(),
+) -> ExitCode {
     match mode {
         Mode::Standalone => {
             registered();
-            standalone(&driver, &recheck).await;
+            standalone(&driver, &recheck).await
         }
-        Mode::OnDemand | Mode::ManagedInstances => under_lambda(mode, driver, recheck, registered).await,
+        Mode::OnDemand | Mode::ManagedInstances => {
+            under_lambda(mode, driver, recheck, registered).await;
+            ExitCode::SUCCESS
+        }
     }
 }
 
-async fn standalone(driver: &UnboundedSender<Command>, recheck: &Recheck) {
+async fn standalone(driver: &UnboundedSender<Command>, recheck: &Recheck) -> ExitCode {
     let mut signals = Signals::listen();
     loop {
         tokio::select! {
             signal = signals.next() => {
-                tracing::info!(signal, "ending: locks are given back");
-                return give_back(driver, SIDECAR_SHUTDOWN).await;
+                tracing::info!(signal, "ending: locks are given back; a second signal ends it at once");
+                break;
             }
             () = tokio::time::sleep(SIDECAR_RECHECK) => recheck.ask(),
+        }
+    }
+    tokio::select! {
+        () = give_back(driver, SIDECAR_SHUTDOWN) => ExitCode::SUCCESS,
+        signal = signals.next() => {
+            tracing::warn!(signal, "ended at once: locks that are not given back expire with their leases");
+            ExitCode::FAILURE
         }
     }
 }
