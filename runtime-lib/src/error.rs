@@ -64,7 +64,7 @@ pub enum LockError {
         /// What was expected.
         message: String,
     },
-    /// The body finished, but DynamoDB has not confirmed that the row is gone. The extension goes on trying.
+    /// The lock was given back, but DynamoDB has not confirmed that the row is gone. The extension goes on trying.
     #[non_exhaustive]
     ReleaseUnconfirmed {
         /// The extension's words; empty if it did not answer in time.
@@ -217,8 +217,8 @@ impl fmt::Display for LockError {
             Self::Protocol { message } => write!(f, "the lock request is wrong: {message}"),
             Self::ReleaseUnconfirmed { message } => write!(
                 f,
-                "the work is finished, but giving the lock back was not confirmed in time: until it is, or until the \
-                 lease is over, others may find the lock held{}",
+                "the lock was given back, but nobody has confirmed it: others may find it held until the extension \
+                 succeeds or the lease is over{}",
                 words(message)
             ),
             Self::ExtensionMissing { message } => f.write_str(message),

@@ -135,7 +135,7 @@ impl Lease {
     /// Gives the lock back before its guard does; every clone is over then.
     ///
     /// # Errors
-    /// As [`Guard::release`].
+    /// As [`Guard::release`]; [`LockError::ReleaseUnconfirmed`] too once the guard was dropped, since nothing confirms that.
     pub async fn release(&self) -> Result<(), LockError> {
         self.connection.release().await
     }

@@ -156,8 +156,11 @@ impl State {
     /// How the hand-back ended.
     pub(crate) fn released(&self) -> Result<(), LockError> {
         match self.phase {
-            Phase::Released | Phase::Closed => Ok(()),
+            Phase::Released => Ok(()),
             Phase::Lost(reason) => Err(self.lost(reason)),
+            Phase::Closed => Err(LockError::ReleaseUnconfirmed {
+                message: "its guard was dropped, and that does not wait for the confirmation".into(),
+            }),
             Phase::Held | Phase::Unconfirmed => Err(LockError::ReleaseUnconfirmed { message: self.words.clone() }),
         }
     }

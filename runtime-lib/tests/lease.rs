@@ -49,6 +49,26 @@ async fn a_release_is_sent_once_and_confirmed() {
 }
 
 #[tokio::test]
+async fn a_lease_whose_guard_was_dropped_confirms_nothing() {
+    let fake = Fake::start();
+    let (guard, mut peer) = fake.held().await;
+    let lease = guard.lease();
+    drop(guard);
+    let error = lease.release().await.expect_err("nobody confirmed it");
+    assert_eq!(error.code(), Code::ReleaseUnconfirmed);
+    assert!(error.to_string().contains("guard was dropped"), "{error}");
+    peer.closed().await;
+
+    // Dropped while the release was on its way.
+    let (guard, mut peer) = fake.held().await;
+    let lease = guard.lease();
+    let releasing = tokio::spawn(async move { lease.release().await });
+    peer.release().await;
+    drop(guard);
+    assert_eq!(releasing.await.expect("no panic").expect_err("unconfirmed").code(), Code::ReleaseUnconfirmed);
+}
+
+#[tokio::test]
 async fn a_lease_is_not_valid_from_before_its_release_is_sent() {
     let fake = Fake::start();
     let (guard, mut peer) = fake.held().await;
