@@ -2,33 +2,15 @@
 
 mod common;
 
-use common::{Client, Served, answer, answered, socket_in, soon};
+use common::{Client, Served, answer, answered, bind, directory, mode, require_root, socket_in, soon};
 use leasekeeper_extension::driver::Command;
 use leasekeeper_extension::server::{Limits, Socket};
 use leasekeeper_wire::Op;
 use serde_json::{Value, json};
 use std::fs::{self, Permissions};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
-use std::path::Path;
 use std::process::Output;
-use tempfile::TempDir;
-
-fn mode(path: &Path) -> u32 {
-    fs::symlink_metadata(path).unwrap().mode() & 0o7777
-}
-
-fn bind(dir: &TempDir) -> Result<Socket, String> {
-    let mut socket = Socket::new(socket_in(dir.path()), false);
-    socket.bind().map(|()| socket).map_err(|error| error.to_string())
-}
-
-/// Makes the directory as a previous run would have.
-fn directory(dir: &TempDir, mode: u32) {
-    let path = dir.path().join("leasekeeper");
-    fs::create_dir(&path).unwrap();
-    fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
-}
 
 #[tokio::test]
 async fn directory_and_socket_are_for_their_owner_alone() {
@@ -39,60 +21,6 @@ async fn directory_and_socket_are_for_their_owner_alone() {
     let path = socket.path().to_owned();
     drop(socket);
     assert!(!path.exists(), "its file goes with it");
-}
-
-#[tokio::test]
-async fn a_directory_of_a_previous_run_is_used_again() {
-    let dir = tempfile::tempdir().unwrap();
-    directory(&dir, 0o700);
-    bind(&dir).unwrap();
-}
-
-#[tokio::test]
-async fn a_directory_that_others_can_use_is_refused_as_it_is() {
-    for wrong in [0o755, 0o710, 0o701, 0o777, 0o1777, 0o500] {
-        let dir = tempfile::tempdir().unwrap();
-        directory(&dir, wrong);
-        let error = bind(&dir).unwrap_err();
-        assert!(error.contains(&format!("has mode {:04o}, not 0700", wrong & 0o777)), "{error}");
-        assert_eq!(mode(&dir.path().join("leasekeeper")), wrong, "it is not changed");
-    }
-}
-
-#[tokio::test]
-async fn a_symbolic_link_is_no_directory() {
-    let dir = tempfile::tempdir().unwrap();
-    let elsewhere = tempfile::tempdir().unwrap();
-    symlink(elsewhere.path(), dir.path().join("leasekeeper")).unwrap();
-    let error = bind(&dir).unwrap_err();
-    assert!(error.contains("symbolic link"), "{error}");
-    assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
-}
-
-#[tokio::test]
-async fn a_file_in_the_directorys_place_is_refused() {
-    let dir = tempfile::tempdir().unwrap();
-    fs::write(dir.path().join("leasekeeper"), "mine").unwrap();
-    let error = bind(&dir).unwrap_err();
-    assert!(error.contains("no directory"), "{error}");
-}
-
-#[tokio::test]
-async fn a_missing_parent_is_named() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut socket = Socket::new(dir.path().join("missing/leasekeeper/lock.sock"), false);
-    let error = socket.bind().unwrap_err().to_string();
-    assert!(error.contains("missing/leasekeeper cannot be made"), "{error}");
-}
-
-#[tokio::test]
-async fn a_directory_of_another_user_is_refused() {
-    require_root();
-    let dir = tempfile::tempdir().unwrap();
-    directory(&dir, 0o700);
-    std::os::unix::fs::chown(dir.path().join("leasekeeper"), Some(65_534), None).unwrap();
-    let error = bind(&dir).unwrap_err();
-    assert!(error.contains("belongs to user 65534, not to user 0"), "{error}");
 }
 
 #[tokio::test]
@@ -247,9 +175,4 @@ async fn with_more_users_allowed_the_others_are_still_refused() {
     };
     let (allowed, ()) = tokio::join!(stranger(&served, 65_533), greet);
     assert_eq!(said(&allowed), answered(1));
-}
-
-/// The tests about users need to become one: they run as root, as the check script does.
-fn require_root() {
-    assert!(rustix::process::geteuid().is_root(), "run this test as root: it becomes another user");
 }

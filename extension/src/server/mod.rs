@@ -1,6 +1,7 @@
 //! The lock socket's server: accepts connections, holds their limits, and passes requests on to the driver.
 
 mod connection;
+mod directory;
 mod lines;
 mod peer;
 mod refusal;

@@ -1,6 +1,7 @@
 //! The listening socket's file: its directory, its mode, what may stand in its way, and making it anew.
 
-use rustix::fs::{FileType, Mode, OFlags};
+use super::directory;
+use rustix::fs::{FileType, Mode};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::fmt;
@@ -81,7 +82,9 @@ impl Socket {
     /// The directory is not ours alone, another process listens, or the file system refuses.
     pub fn bind(&mut self) -> Result<(), BindError> {
         let directory = self.path.parent().ok_or_else(|| self.error("has no directory"))?;
-        self.prepare(directory)?;
+        let name = self.path.file_name().ok_or_else(|| self.error("has no name"))?;
+        directory::prepare(directory, name, self.shared)
+            .map_err(|what| self.error(format!("cannot be used: its directory {} {what}", directory.display())))?;
         self.clear_stale()?;
         let socket = self.listen().map_err(|errno| self.error(format!("cannot be bound: {errno}")))?;
         let file = identity(&self.path).map_err(|errno| self.error(format!("cannot be read: {errno}")))?;
@@ -109,38 +112,6 @@ impl Socket {
         self.bound.as_ref().map(|bound| &bound.listener)
     }
 
-    /// Makes the directory and checks that nobody else can put anything into it.
-    fn prepare(&self, directory: &Path) -> Result<(), BindError> {
-        // What it is made with, and what it must not have if it was there: others may enter a shared one, never write.
-        let (wanted, forbidden) = if self.shared { (0o711, 0o022) } else { (0o700, 0o077) };
-        let error = |what: String| self.error(format!("cannot be used: its directory {} {what}", directory.display()));
-        let made = match rustix::fs::mkdir(directory, Mode::from_raw_mode(0o700)) {
-            Ok(()) => true,
-            Err(Errno::EXIST) => false,
-            Err(errno) => return Err(error(format!("cannot be made: {errno}"))),
-        };
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let opened = match rustix::fs::open(directory, flags, Mode::empty()) {
-            Ok(opened) => opened,
-            Err(Errno::LOOP | Errno::NOTDIR) => return Err(error("is a symbolic link or no directory".into())),
-            Err(errno) => return Err(error(format!("cannot be opened: {errno}"))),
-        };
-        if made {
-            // The umask may have taken bits away from the mode, or a shared socket needs more.
-            rustix::fs::fchmod(&opened, Mode::from_raw_mode(wanted)).map_err(|errno| error(errno.to_string()))?;
-        }
-        let stat = rustix::fs::fstat(&opened).map_err(|errno| error(errno.to_string()))?;
-        let own = rustix::process::geteuid().as_raw();
-        if stat.st_uid != own {
-            return Err(error(format!("belongs to user {}, not to user {own}", stat.st_uid)));
-        }
-        let mode = stat.st_mode & 0o777;
-        if mode & forbidden != 0 || mode & wanted != wanted {
-            return Err(error(format!("has mode {mode:04o}, not {wanted:04o}: it must be for the lock socket alone")));
-        }
-        Ok(())
-    }
-
     /// Takes away a socket of our own on which nobody listens.
     fn clear_stale(&self) -> Result<(), BindError> {
         let stat = match rustix::fs::lstat(&self.path) {
@@ -149,19 +120,25 @@ impl Socket {
             Err(errno) => return Err(self.error(format!("cannot be read: {errno}"))),
         };
         if FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
-            return Err(self.error("is a file that is no socket: it is not touched"));
+            return Err(self.error("is a file that is no socket: remove it or use another path"));
         }
         if stat.st_uid != rustix::process::geteuid().as_raw() {
-            return Err(self.error(format!("is a socket of user {}: it is not touched", stat.st_uid)));
+            return Err(self.error(format!("is a socket of user {}: remove it or use another path", stat.st_uid)));
         }
         match self.somebody_listens() {
             Ok(false) => {}
-            Ok(true) => return Err(self.error("is in use: another process listens on it")),
+            Ok(true) => {
+                return Err(
+                    self.error("is in use: another process listens on it; stop that process or use another path")
+                );
+            }
             Err(errno) => return Err(self.error(format!("cannot be asked whether it is in use: {errno}"))),
         }
         match rustix::fs::unlink(&self.path) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
-            Err(errno) => Err(self.error(format!("is stale and cannot be taken away: {errno}"))),
+            Err(errno) => {
+                Err(self.error(format!("is left over from a process that is gone and cannot be removed: {errno}")))
+            }
         }
     }
 

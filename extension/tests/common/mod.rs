@@ -10,6 +10,8 @@ use leasekeeper_extension::outbox::Outbox;
 use leasekeeper_extension::server::{self, Limits, Recheck, Socket};
 use leasekeeper_wire::{Op, Reply, Request};
 use serde_json::{Value, json};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -149,4 +151,27 @@ pub(crate) fn answer(id: u64) -> String {
 /// What [`answer`] says.
 pub(crate) fn answered(id: u64) -> Value {
     json!({"id": id, "ok": {"answer": id}})
+}
+
+/// A file's permissions, special bits included.
+pub(crate) fn mode(path: &Path) -> u32 {
+    fs::symlink_metadata(path).unwrap().mode() & 0o7777
+}
+
+/// Binds a socket as the extension does, for its own user alone.
+pub(crate) fn bind(dir: &tempfile::TempDir) -> Result<Socket, String> {
+    let mut socket = Socket::new(socket_in(dir.path()), false);
+    socket.bind().map(|()| socket).map_err(|error| error.to_string())
+}
+
+/// Makes the directory as a previous run would have.
+pub(crate) fn directory(dir: &tempfile::TempDir, mode: u32) {
+    let path = dir.path().join("leasekeeper");
+    fs::create_dir(&path).unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+}
+
+/// The tests about users need to become one: they run as root, as the check script does.
+pub(crate) fn require_root() {
+    assert!(rustix::process::geteuid().is_root(), "run this test as root: it becomes another user");
 }
