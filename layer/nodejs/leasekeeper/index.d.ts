@@ -88,7 +88,7 @@ export declare class LostError extends LockError {
   readonly code: 'lost';
   readonly reason: LostReason;
 }
-/** DynamoDB, or the extension's answer to a question, did not come in time. */
+/** DynamoDB or the extension did not answer in time, or the extension takes no more requests. */
 export declare class UnavailableError extends LockError {
   readonly code: 'unavailable';
 }
@@ -112,7 +112,7 @@ export declare class ProtocolError extends LockError {
 export declare class ReleaseUnconfirmedError extends LockError {
   readonly code: 'release_unconfirmed';
 }
-/** Nothing answers on the socket. */
+/** Nothing listens on the socket, or the connection was closed without an answer. */
 export declare class ExtensionMissingError extends LockError {
   readonly code: 'extension_missing';
 }
@@ -131,7 +131,8 @@ export interface LambdaContext {
 export interface Wishes {
   /**
    * How long to wait for the lock: 0 (try once) to 86,400,000, and never longer than the invocation has. By default the
-   * extension's setting, else min(5 s, what remains of the invocation less the reserve), outside an invocation the lease and 5 s.
+   * extension's setting, else min(5 s, what remains of the invocation less the reserve). Outside an invocation
+   * LEASEKEEPER_WAIT_MS of this process, else the lease and 5 s.
    */
   waitMs?: number | undefined;
   /** The lease to write, 100 to 86,400,000: after a crash others wait this long. By default the extension's setting, else 20 s. */

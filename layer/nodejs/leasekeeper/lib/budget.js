@@ -28,8 +28,9 @@ function plan({ waitMs, leaseMs, reserveMs }, settings, remaining) {
   range('reserveMs', reserveMs, 0, MAX_WAIT_MS);
   range('leaseMs', leaseMs, MIN_LEASE_MS, MAX_LEASE_MS);
   if (remaining === undefined) {
-    const wait = waitMs ?? settings.waitMs ?? (leaseMs ?? settings.leaseMs ?? LEASE) + WAIT;
-    return { waitMs, leaseMs, boundMs: wait + LAST_ATTEMPT };
+    const wait = Math.min(waitMs ?? settings.waitMs ?? (leaseMs ?? settings.leaseMs ?? LEASE) + WAIT, MAX_WAIT_MS);
+    // Sent even when nobody asked for it: this process and the extension can have different environments here.
+    return { waitMs: wait, leaseMs, boundMs: wait + LAST_ATTEMPT };
   }
   const left = Math.max(0, remaining - Math.max(reserveMs ?? KEPT, KEPT));
   if (left === 0) throw lockError('budget_exhausted');

@@ -183,8 +183,7 @@ class Connection {
     this.look();
     const lease = this.#state.held();
     const bound = answerBound(this.#invocation?.remainingMs());
-    const late = () => lockError('unavailable', `the extension did not answer within ${bound} ms`);
-    return this.#ask(op, { lease }, bound, late);
+    return this.#ask(op, { lease }, bound, () => noAnswer(bound));
   }
 
   async check() {
@@ -245,10 +244,11 @@ class Connection {
   }
 }
 
+/** Something listens, and that is all. */
 function noAnswer(boundMs) {
   return lockError(
-    'extension_missing',
-    `the Leasekeeper extension did not answer within ${Math.round(boundMs)} ms: see its log lines`,
+    'unavailable',
+    `the extension did not answer within ${Math.round(boundMs)} ms: it is stopped or overloaded; see its log`,
   );
 }
 

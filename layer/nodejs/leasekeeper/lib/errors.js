@@ -29,7 +29,7 @@ const TEXTS = {
     "the invocation has no time left to wait for the lock: raise the function's timeout, or keep less of it for the " +
     'work (`reserveMs` or LEASEKEEPER_RESERVE_MS)',
   lost: (message, reason) => `the lock was lost (${reason}): ${ADVICE[reason] ?? "see the extension's log"}${words(message)}`,
-  unavailable: (message) => `the lock's state could not be learned in time; try again: ${message}`,
+  unavailable: (message) => `Leasekeeper is unavailable at the moment; try again: ${message}`,
   denied: (message) => `access to the lock table was refused; see the function's role and credentials: ${message}`,
   config: (message) => `Leasekeeper is not set up rightly: ${message}`,
   foreign_row: (message) =>
@@ -75,7 +75,7 @@ class BusyError extends LockError {}
 class BudgetExhaustedError extends LockError {}
 /** The lease is over, for good. */
 class LostError extends LockError {}
-/** DynamoDB, or the extension's answer to a question, did not come in time. */
+/** DynamoDB or the extension did not answer in time, or the extension takes no more requests. */
 class UnavailableError extends LockError {}
 /** A permission or the credentials are missing. */
 class DeniedError extends LockError {}
@@ -87,7 +87,7 @@ class ForeignRowError extends LockError {}
 class ProtocolError extends LockError {}
 /** The work is done, but DynamoDB has not confirmed that the row is gone. */
 class ReleaseUnconfirmedError extends LockError {}
-/** Nothing answers on the socket. */
+/** Nothing listens on the socket, or the connection was closed without an answer. */
 class ExtensionMissingError extends LockError {}
 /** An error of an extension that is newer than this package. */
 class UnknownLockError extends LockError {}

@@ -32,7 +32,7 @@ function readSettings(env = process.env) {
   return {
     socket,
     strictRelease: strict === 'true' || strict === '1',
-    // The extension knows these two; here they say how long its answer may take.
+    // Inside an invocation the extension knows these two, and they only say how long its answer may take.
     waitMs: whole('LEASEKEEPER_WAIT_MS', 0, MAX_WAIT_MS),
     leaseMs: whole('LEASEKEEPER_LEASE_MS', MIN_LEASE_MS, MAX_LEASE_MS),
   };
