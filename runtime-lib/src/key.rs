@@ -190,19 +190,80 @@ fn placeholder(name: &str) -> Result<String, LockError> {
 
 /// Makes a [`Key`] from a template and its values; see [`KeyTemplate`] for the rules.
 ///
-/// Gives `Result<Key, LockError>`; whatever takes a key takes that too.
+/// Gives `Result<Key, LockError>`; whatever takes a key takes that too. `name` alone stands for `name = name`.
 ///
 /// ```
-/// let customer = 123;
-/// let key = leasekeeper::key!("customer:{customer_id}", customer_id = customer)?;
+/// let (order, customer_id) = (("acme", 7), 123);
+/// let key = leasekeeper::key!("customer:{customer_id}", customer_id)?;
 /// assert_eq!(key.as_str(), "customer:123");
+/// let key = leasekeeper::key!("{tenant}/{order}", tenant = order.0, order = order.1)?;
+/// assert_eq!(key.as_str(), "4:acme/1:7");
 /// # Ok::<(), leasekeeper::LockError>(())
+/// ```
+///
+/// The template is a literal or a constant and is looked at by the compiler, so that a mistake in it never runs; what is
+/// left to go wrong is a key that is empty or too long. For a template that is not known before, use [`KeyTemplate`].
+///
+/// A placeholder without its value:
+///
+/// ```compile_fail
+/// let key = leasekeeper::key!("customer:{customer}", customer_id = 123);
+/// ```
+///
+/// A value without its placeholder:
+///
+/// ```compile_fail
+/// let key = leasekeeper::key!("customer:{customer_id}", customer_id = 123, tenant = "acme");
+/// ```
+///
+/// A value that is given twice:
+///
+/// ```compile_fail
+/// let key = leasekeeper::key!("customer:{customer_id}", customer_id = 123, customer_id = 123);
+/// ```
+///
+/// A brace without its partner, on either side:
+///
+/// ```compile_fail
+/// let key = leasekeeper::key!("customer:{customer_id", customer_id = 123);
+/// ```
+///
+/// ```compile_fail
+/// let key = leasekeeper::key!("customer:customer_id}");
+/// ```
+///
+/// A placeholder that is no name, or that has a format specification:
+///
+/// ```compile_fail
+/// let key = leasekeeper::key!("customer:{}", customer_id = 123);
+/// ```
+///
+/// ```compile_fail
+/// let key = leasekeeper::key!("customer:{customer_id:>8}", customer_id = 123);
+/// ```
+///
+/// An empty template:
+///
+/// ```compile_fail
+/// let key = leasekeeper::key!("");
 /// ```
 #[macro_export]
 macro_rules! key {
-    ($template:expr $(, $name:ident = $value:expr)* $(,)?) => {
-        $crate::KeyTemplate::parse($template).and_then(|template| {
-            template.render(&[$((::core::stringify!($name), &$value as &dyn ::core::fmt::Display)),*])
-        })
-    };
+    (@value $name:ident) => { $name };
+    (@value $name:ident = $value:expr) => { $value };
+    ($template:expr $(, $name:ident $(= $value:expr)?)* $(,)?) => {{
+        // An item, so that it is looked at even where this code is generic or never called.
+        const _: () = $crate::__private::check(
+            $template,
+            [$($crate::__private::name(::core::stringify!($name))),*],
+        );
+        // Not a closure: a value may hold `?` or `.await`.
+        match $crate::KeyTemplate::parse($template) {
+            ::core::result::Result::Ok(template) => template.render(&[$((
+                $crate::__private::name(::core::stringify!($name)),
+                &$crate::key!(@value $name $(= $value)?) as &dyn ::core::fmt::Display,
+            )),*]),
+            ::core::result::Result::Err(error) => ::core::result::Result::Err(error),
+        }
+    }};
 }

@@ -61,6 +61,7 @@
 
 mod acquire;
 mod budget;
+mod check;
 mod clock;
 mod connection;
 mod error;
@@ -90,3 +91,9 @@ pub use section::OnLost;
 pub use several::Guards;
 #[cfg(feature = "lambda")]
 pub use stream::HeldStream;
+
+/// What `key!` expands to; no part of the interface.
+#[doc(hidden)]
+pub mod __private {
+    pub use crate::check::{check, name};
+}

@@ -99,7 +99,7 @@ async fn without_a_lock_the_handler_never_runs() {
     assert_eq!(error.code(), Code::ExtensionMissing);
     let error = lock_error(nowhere.locked_handler(key, never).call(event(5, Duration::ZERO)).await);
     assert_eq!(error.code(), Code::BudgetExhausted);
-    let no_key = |_: &Event| leasekeeper::key!("{customer}");
+    let no_key = |_: &Event| leasekeeper::key!("{customer}", customer = "");
     let error = lock_error(nowhere.locked_handler(no_key, never).call(event(5, HOUR)).await);
     assert_eq!(error.code(), Code::Protocol);
 }

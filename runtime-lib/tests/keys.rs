@@ -76,14 +76,27 @@ fn a_keys_debug_form_does_not_show_it() {
 }
 
 #[test]
-fn the_macro_takes_expressions_and_gives_template_errors_back() {
+fn the_macro_takes_expressions_and_names() {
+    const TEMPLATE: &str = "{tenant}/{id}";
     let order = (String::from("acme"), 5);
-    assert_eq!(
-        key!("{tenant}/{id}", tenant = &order.0, id = order.1).map(|key| key.as_str().to_owned()),
-        Ok("4:acme/1:5".into())
-    );
-    assert_eq!(key!("plain").map(|key| key.as_str().to_owned()), Ok("plain".into()));
-    assert_eq!(key!("{tenant}", id = 1).expect_err("no such placeholder").code(), Code::Protocol);
+    let text = |key: Result<Key, LockError>| key.map(|key| key.as_str().to_owned());
+    assert_eq!(text(key!("{tenant}/{id}", tenant = &order.0, id = order.1)), Ok("4:acme/1:5".into()));
+    assert_eq!(text(key!("plain")), Ok("plain".into()));
+    let (tenant, r#type) = (&order.0, "t");
+    assert_eq!(text(key!(TEMPLATE, id = 5, tenant,)), Ok("4:acme/1:5".into()));
+    assert_eq!(text(key!("{{{type}}}", r#type)), Ok("{t}".into()));
+    assert_eq!(text(key!("{{{type}}}", r#type = order.1)), Ok("{5}".into()));
+    assert_eq!(text(key!("{größe}", größe = 1)), Ok("1".into()));
+    assert_eq!(key!("{tenant}", tenant = "").expect_err("an empty key").code(), Code::Protocol);
+}
+
+#[test]
+fn a_value_of_the_macro_may_end_the_function() {
+    fn of(id: &str) -> Result<Key, Box<dyn std::error::Error>> {
+        Ok(key!("{id}", id = id.parse::<u64>()?)?)
+    }
+    assert_eq!(of("007").expect("a number").as_str(), "7");
+    assert!(of("x").is_err());
 }
 
 #[test]
@@ -98,7 +111,7 @@ fn any_error_of_a_key_function_is_told() {
 async fn a_bad_key_is_reported_before_anything_is_sent() {
     let nowhere = Locks::at("/nonexistent/lock.sock");
     assert_eq!(nowhere.acquire("").await.expect_err("empty").code(), Code::Protocol);
-    assert_eq!(nowhere.acquire(key!("{x}")).await.expect_err("no value").code(), Code::Protocol);
+    assert_eq!(nowhere.acquire(key!("{x}", x = "")).await.expect_err("empty").code(), Code::Protocol);
     assert_eq!(nowhere.acquire("k".repeat(2_049)).await.expect_err("too long").code(), Code::Protocol);
     assert_eq!(nowhere.acquire("k").await.expect_err("no socket").code(), Code::ExtensionMissing);
 }
