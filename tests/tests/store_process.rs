@@ -22,7 +22,24 @@ async fn without_credentials_nothing_is_sent_and_the_refusal_says_so() {
     let dynamo = Dynamo::start().await;
     let none = [("AWS_ACCESS_KEY_ID", ""), ("AWS_SECRET_ACCESS_KEY", "")];
     let sidecar = Sidecar::start(&dynamo, "extension", &none).await;
-    assert_says(&refusal(&sidecar, 20_000).await, "denied", &["credentials", "dynamodb:PutItem", "`locks`"]);
+    let refusal = refusal(&sidecar, 20_000).await;
+    assert_says(&refusal, "denied", &["credentials", "dynamodb:PutItem", "`locks`", "Environment: "]);
+    assert!(!refusal["message"].as_str().unwrap_or("").contains('\n'), "{refusal}");
+    let log = sidecar.log();
+    assert!(log.lines().all(|line| line.starts_with("20")), "each line is an event with its time: {log}");
+    assert_eq!(dynamo.requests().len(), 0);
+}
+
+#[tokio::test]
+async fn without_a_region_nothing_is_sent_and_the_refusal_names_the_variable() {
+    let dynamo = Dynamo::start().await;
+    // With the endpoint of a setting and with that of the Region.
+    for missing in [&["REGION"] as &[&str], &["REGION", "ENDPOINT"]] {
+        let mut variables = dynamo.env_as("extension");
+        variables.retain(|(name, _)| !missing.iter().any(|part| name.contains(part)));
+        let sidecar = Sidecar::start_with(variables).await;
+        assert_says(&refusal(&sidecar, 20_000).await, "config", &["AWS_REGION", "dynamodb:PutItem", "`locks`"]);
+    }
     assert_eq!(dynamo.requests().len(), 0);
 }
 

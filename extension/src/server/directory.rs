@@ -36,7 +36,8 @@ pub(super) fn prepare(directory: &Path, socket: &OsStr, shared: bool) -> Result<
         return Err(format!("belongs to user {}, not to user {own}; {}", stat.st_uid, elsewhere(directory)));
     }
     if stat.st_mode & 0o7777 == other && holds_nothing_but(&opened, socket) {
-        tracing::info!(directory = %directory.display(), mode = format!("{wanted:04o}"), "the mode of its directory is changed");
+        let mode = format!("{wanted:04o}");
+        tracing::info!(directory = %directory.display(), mode, "the lock socket's directory gets another mode");
         return set_mode();
     }
     let mode = stat.st_mode & 0o777;

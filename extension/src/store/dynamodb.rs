@@ -98,7 +98,7 @@ impl DynamoStore {
             Op::Renew { .. } => "dynamodb:UpdateItem",
             Op::Delete { .. } => "dynamodb:DeleteItem",
         };
-        let region = self.client.get().and_then(|client| client.config().region()).map_or("(none set)", AsRef::as_ref);
+        let region = self.client.get().and_then(|client| client.config().region()).map(AsRef::as_ref);
         Place { action, table: &self.table, region }
     }
 

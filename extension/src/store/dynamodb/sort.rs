@@ -16,7 +16,7 @@ pub(super) struct Place<'p> {
     /// The table.
     pub(super) table: &'p str,
     /// The Region, if one is known.
-    pub(super) region: &'p str,
+    pub(super) region: Option<&'p str>,
 }
 
 /// Turns an error that is no failed condition into an answer.
@@ -59,12 +59,13 @@ where
     E: Error + Send + Sync + 'static,
 {
     let causes: Vec<_> = causes(error).map(ToString::to_string).collect();
-    format!("{} on table `{}`: {}", place.action, place.table, causes.join(": "))
+    format!("{} on table `{}`: {}", place.action, place.table, one_line(&causes.join(": ")))
 }
 
 /// The store's own words. An answer below 500 was never applied.
 fn coded(code: &str, message: &str, status: u16, place: Place<'_>) -> Answer<Text> {
     let Place { action, table, region } = place;
+    let (region, message) = (region.unwrap_or("(none set)"), one_line(message));
     let text = || format!("{action} on table `{table}`: {code}: {message}");
     match code {
         "LimitExceededException"
@@ -140,7 +141,11 @@ where
         None if matches!(error, SdkError::DispatchFailure(failure) if failure.is_io() || failure.is_timeout()) => {
             Answer::Unavailable(text)
         }
-        // No Region, an endpoint that is no URL: found before anything was connected.
+        // What follows is found before anything was connected.
+        None if place.region.is_none() => {
+            Answer::Denied(Refusal::Config, format!("no Region is set, as by AWS_REGION: {text}"))
+        }
+        // Such as an endpoint that is no URL.
         None => Answer::Denied(Refusal::Config, text),
     }
 }
@@ -149,7 +154,27 @@ fn credentials<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e CredentialsEr
     causes(error).find_map(|cause| cause.downcast_ref())
 }
 
+/// The SDK lists on many lines where it looked for credentials; a log line and an error's text are one.
+fn one_line(text: &str) -> String {
+    let lines: Vec<_> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    lines.join("; ").replace(":; ", ": ")
+}
+
 /// An error and what is behind it, outermost first.
 fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
     std::iter::successors(Some(error), |&error| error.source())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_lines_become_one_and_keep_their_parts_apart() {
+        assert_eq!(one_line("a: b"), "a: b");
+        assert_eq!(
+            one_line("not found. Attempted:\n  First: no\r\n\n  Second: no\n"),
+            "not found. Attempted: First: no; Second: no"
+        );
+    }
 }
