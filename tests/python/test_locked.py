@@ -6,6 +6,7 @@ import gc
 import inspect
 import unittest
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from unittest.mock import MagicMock
 
@@ -438,8 +439,6 @@ class Invocations(Case):
         self.assertEqual(self.named(), [(None, None)])
 
     def test_a_pools_threads_belong_to_the_one_invocation(self):
-        from concurrent.futures import ThreadPoolExecutor
-
         @locked("inner:{a}")
         def inner(a):
             return a

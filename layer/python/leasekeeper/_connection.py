@@ -16,7 +16,7 @@ from typing import Any, Callable, Mapping, Optional
 
 from . import _budget
 from ._clock import monotonic, pause
-from ._errors import Config, ExtensionMissing, ForkedGuard, LockError, Unavailable
+from ._errors import Config, ExtensionMissing, ForkedGuard, LockError, Metrics, Unavailable
 from ._invocation import Invocation
 from ._state import Answer, Phase, State
 
@@ -125,6 +125,15 @@ class Connection:
         with self._lock:
             self._turn()
             answer = self.state.ask_lease(op) if arguments is None else self.state.ask(op, arguments)
+            self._turn()
+        return answer
+
+    def ask_figures(self) -> Optional[Answer]:
+        """Asks for the lease's figures; None when nobody can tell them any more."""
+        self._owned()
+        with self._lock:
+            self._turn()
+            answer = self.state.ask_figures()
             self._turn()
         return answer
 
@@ -270,6 +279,17 @@ class Blocking(Connection):
             if remaining:
                 return remaining
         raise self.state.problem() or Unavailable("every answer was over before it could be read")
+
+    def metrics(self) -> Metrics:
+        """The lease's figures, asked for while the extension can tell them."""
+        answer = self.ask_figures()
+        if answer is not None:
+            try:
+                self.answered(answer, _budget.answer(self.remaining_of_invocation()))
+            except LockError:
+                if self.state.problem() is None:
+                    raise
+        return self.state.metrics
 
     def release(self) -> Optional[LockError]:
         """Gives the lease back within its bound: what is to be said of it, None if all is well."""

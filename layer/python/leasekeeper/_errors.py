@@ -186,14 +186,14 @@ class ForkedGuard(Protocol):
 
 
 class ReleaseUnconfirmed(LockError):
-    """The work is done, but DynamoDB has not confirmed that the row is gone. The extension goes on trying."""
+    """The lock was given back, but DynamoDB has not confirmed that the row is gone. The extension goes on trying."""
 
     code = "release_unconfirmed"
 
     def __str__(self) -> str:
         return (
-            "the work is finished, but giving the lock back was not confirmed in time: until it is, or until the lease "
-            f"is over, others may find the lock held{_words(self.message)}"
+            "the lock was given back, but nobody has confirmed it: others may find it held until the extension succeeds "
+            f"or the lease is over{_words(self.message)}"
         )
 
 

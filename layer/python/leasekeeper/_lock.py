@@ -245,7 +245,7 @@ class Lock(Lease[Blocking]):
         """Gives the lock back: at most min(1 s, what remains of the invocation - 200 ms), outside an invocation 11 s.
 
         Raises :class:`ReleaseUnconfirmed` if DynamoDB has not confirmed it by then (the extension goes on trying), and
-        :class:`Lost` if the lease was over before. A second release does nothing.
+        :class:`Lost` if the lease was over before.
         """
         problem = self._release()
         if problem is not None:
@@ -286,14 +286,8 @@ class Lock(Lease[Blocking]):
         return self._held().check() / 1e9
 
     def metrics(self) -> Metrics:
-        """The lease's figures up to now; once it is over, the last that the extension told."""
-        connection = self._held()
-        if connection.phase() is Phase.HELD:
-            try:
-                connection.ask_lease("metrics")
-            except (Lost, Protocol):
-                connection.look()
-        return connection.state.metrics
+        """The lease's figures up to now; once they cannot be asked for any more, the last that the extension told."""
+        return self._held().metrics()
 
     @property
     def lost(self) -> LostEvent:
@@ -429,14 +423,8 @@ class AsyncLock(Lease[Looped]):
         return await self._held().check() / 1e9
 
     async def metrics(self) -> Metrics:
-        """The lease's figures up to now; once it is over, the last that the extension told."""
-        connection = self._held()
-        if connection.phase() is Phase.HELD:
-            try:
-                await connection.ask_lease("metrics")
-            except (Lost, Protocol):
-                connection.look()
-        return connection.state.metrics
+        """The lease's figures up to now, as :meth:`Lock.metrics` tells them."""
+        return await self._held().metrics()
 
     @property
     def lost(self) -> AsyncLostEvent:

@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, Optional
 from . import _budget
 from ._clock import monotonic
 from ._connection import QUEUE_FULL, Connection, connect
-from ._errors import LockError, Protocol, Unavailable
+from ._errors import LockError, Metrics, Protocol, Unavailable
 from ._invocation import Invocation
 from ._state import Answer, Phase
 
@@ -124,6 +124,17 @@ class Looped(Connection):
             if remaining:
                 return remaining
         raise self.state.problem() or Unavailable("every answer was over before it could be read")
+
+    async def metrics(self) -> Metrics:
+        """The lease's figures, asked for while the extension can tell them."""
+        answer = self.ask_figures()
+        if answer is not None:
+            try:
+                await self.answered(answer, _budget.answer(self.remaining_of_invocation()))
+            except LockError:
+                if self.state.problem() is None:
+                    raise
+        return self.state.metrics
 
     async def release(self) -> Optional[LockError]:
         """Gives the lease back within its bound: what is to be said of it, None if all is well."""

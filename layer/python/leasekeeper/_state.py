@@ -87,9 +87,7 @@ class State:
         """What is to be said of the release; None if all is well."""
         if self.phase is Phase.LOST:
             return self._lost()
-        if self.phase in (Phase.RELEASED, Phase.CLOSED):
-            return None
-        return ReleaseUnconfirmed(self._words)
+        return None if self.phase is Phase.RELEASED else ReleaseUnconfirmed(self._words)
 
     def why_ended(self) -> LockError:
         """Why a request gets no answer any more."""
@@ -117,6 +115,14 @@ class State:
         if problem is not None or self.granted is None:
             raise problem or Protocol("the lock is not held")
         return self.ask(op, {"lease": self.granted.lease})
+
+    def ask_figures(self) -> Optional[Answer]:
+        """Asks for the lease's figures; None when nobody can tell them any more."""
+        # The extension keeps those of a lost lease.
+        told = self.problem() is None or self.phase is Phase.LOST
+        if not told or self.ended or self.granted is None:
+            return None
+        return self.ask("metrics", {"lease": self.granted.lease})
 
     def release(self) -> None:
         """Asks for the release, unless the lease is over or on its way back."""
