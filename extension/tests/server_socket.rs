@@ -85,6 +85,20 @@ async fn an_emptied_directory_is_filled_again_when_asked_and_open_connections_st
     }
 }
 
+#[tokio::test]
+async fn an_emptied_directory_is_filled_again_when_a_client_has_left() {
+    let mut served = Served::start();
+    let client = served.connect().await;
+    let _ = served.opened().await;
+    fs::remove_dir_all(served.dir.path().join("leasekeeper")).unwrap();
+    served.assert_quiet().await;
+    assert!(!served.path().exists());
+    drop(client);
+    served.closed().await;
+    connect_once_there(&served).await;
+    served.opened().await;
+}
+
 async fn connect_once_there(served: &Served) -> Client {
     let there = async {
         while !served.path().exists() {

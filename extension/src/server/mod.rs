@@ -67,6 +67,8 @@ pub async fn run(
             biased;
             () = &mut shutdown => return,
             Some(ended) = connections.join_next() => {
+                // A function that empties /tmp while it holds a lock gets the socket back before its next invocation.
+                recheck.ask();
                 if let Err(error) = ended {
                     tracing::error!(%error, "a connection's task failed: its leases are given up");
                 }
