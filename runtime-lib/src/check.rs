@@ -55,7 +55,9 @@ const fn unfit(placeholder: &[u8], names: &[&str], used: &mut [bool]) -> Option<
     }
     if !is_name(placeholder) {
         let mistake = Mistake::about("the placeholder `", text(placeholder));
-        return Some(mistake.and("` of the key template is no name: letters, digits and underscores, no digit first"));
+        return Some(mistake.and(
+            "` of the key template is not a valid name: use letters, digits and underscores, and no digit first",
+        ));
     }
     let mut known = false;
     let mut index = 0;
@@ -232,8 +234,8 @@ mod tests {
             ("", &[][..], "the key template is empty"),
             ("{x", &["x"], "a `{` without its `}`: write `{{`"),
             ("x}", &[], "a lone `}`: write `}}`"),
-            ("{}", &[], "the placeholder `` of the key template is no name"),
-            ("{0}", &[], "the placeholder `0` of the key template is no name"),
+            ("{}", &[], "the placeholder `` of the key template is not a valid name"),
+            ("{0}", &[], "the placeholder `0` of the key template is not a valid name"),
             ("{x:>8}", &["x"], "the placeholder `x:>8` of the key template has a format specification"),
             ("{x!r}", &["x"], "has a format specification"),
             ("{name}", &["nam"], "the placeholder `name` of the key template has no value: add `name = …`"),

@@ -243,7 +243,9 @@ impl Connection {
             }
             self.lock().held()?;
         }
-        Err(LockError::Unavailable { message: "every answer was over before it could be read".into() })
+        Err(LockError::Unavailable {
+            message: "this process was too busy to read an answer before its validity was over".into(),
+        })
     }
 
     /// Resolves when the lease is lost, and never if it is given back.
@@ -284,20 +286,20 @@ fn no_answer(bound: Duration) -> LockError {
 }
 
 fn unreadable(error: &serde_json::Error) -> LockError {
-    LockError::Unknown { message: format!("its answer cannot be read: {error}") }
+    LockError::Unknown { message: format!("the answer cannot be read: {error}") }
 }
 
 fn cannot_connect(path: &Path, error: &io::Error) -> LockError {
     let path = path.display();
     match error.kind() {
         ErrorKind::InvalidInput => {
-            LockError::config(format!("LEASEKEEPER_SOCKET is no socket's path: {error}: {path}"))
+            LockError::config(format!("LEASEKEEPER_SOCKET is not a valid socket path: {path} ({error})"))
         }
         _ => LockError::ExtensionMissing {
             message: format!(
                 "no Leasekeeper extension answers on the socket {path} ({error}): add the Leasekeeper layer to the \
-                 function; outside Lambda, run the sidecar `leasekeeper` with LEASEKEEPER_TABLE set, and \
-                 LEASEKEEPER_SOCKET the same for both"
+                 function; outside Lambda, run the sidecar `leasekeeper` with LEASEKEEPER_TABLE set, and the \
+                 same LEASEKEEPER_SOCKET for both"
             ),
         },
     }

@@ -76,7 +76,7 @@ pub enum LockError {
         /// What was tried, and what to do.
         message: String,
     },
-    /// An error of an extension that is newer than this crate.
+    /// An answer that this crate does not understand, as of an extension that is newer.
     #[non_exhaustive]
     Unknown {
         /// The extension's words.
@@ -196,34 +196,34 @@ impl fmt::Display for LockError {
                  (`wait` or LEASEKEEPER_WAIT_MS)",
             ),
             Self::BudgetExhausted {} => f.write_str(
-                "the invocation has no time left to wait for the lock: raise the function's timeout, or keep less of it \
-                 for the work (`reserve` or LEASEKEEPER_RESERVE_MS)",
+                "the invocation has no time left to wait for the lock: raise the function's timeout, or reserve less \
+                 of it for the work (`reserve` or LEASEKEEPER_RESERVE_MS)",
             ),
             Self::Lost { reason, message, .. } => {
-                write!(f, "the lock was lost ({reason}): {}{}", advice(*reason), words(message))
+                write!(f, "the lock was lost ({reason}): {}{}", advice(*reason), words(not_repeated(message)))
             }
             Self::Unavailable { message } => {
                 write!(f, "Leasekeeper is unavailable at the moment; try again: {message}")
             }
             Self::Denied { message } => {
-                write!(f, "access to the lock table was refused; see the function's role and credentials: {message}")
+                write!(f, "access to the lock table was refused; check the function's role and credentials: {message}")
             }
-            Self::Config { message } => write!(f, "Leasekeeper is not set up rightly: {message}"),
+            Self::Config { message } => write!(f, "Leasekeeper is misconfigured: {message}"),
             Self::ForeignRow { message } => write!(
                 f,
-                "the row under this key was not written by lock protocol version 1; use another key or another table: \
-                 {message}"
+                "the key is used for something other than a lock; use another key or another table: {message}"
             ),
-            Self::Protocol { message } => write!(f, "the lock request is wrong: {message}"),
+            Self::Protocol { message } => write!(f, "the lock request is invalid: {message}"),
             Self::ReleaseUnconfirmed { message } => write!(
                 f,
-                "the lock was given back, but nobody has confirmed it: others may find it held until the extension \
-                 succeeds or the lease is over{}",
+                "the lock was given back, but this is not confirmed: others may find it held until the extension \
+                 succeeds or the lease ends{}",
                 words(message)
             ),
             Self::ExtensionMissing { message } => f.write_str(message),
             Self::Unknown { message } => {
-                write!(f, "the extension reports an error that this version of the crate does not know: {message}")
+                let what = "this version of the crate does not understand the extension's answer; update the crate";
+                write!(f, "{what}: {message}")
             }
         }
     }
@@ -236,15 +236,20 @@ fn words(message: &str) -> String {
     if message.is_empty() { String::new() } else { format!(" ({message})") }
 }
 
+/// The words on a loss begin as this crate's do.
+fn not_repeated(message: &str) -> &str {
+    message.strip_prefix("the lock was lost: ").unwrap_or(message)
+}
+
 fn advice(reason: LostReason) -> &'static str {
     match reason {
         LostReason::Stolen => "another owner has taken it over",
         LostReason::Expired => "no renewal was confirmed: DynamoDB or the extension could not be reached in time",
         LostReason::Deleted => "its row was removed by someone else",
-        LostReason::Denied => "a renewal was refused; see the role's permissions on the lock table",
-        LostReason::Throttled => "its renewals were throttled for too long; see the lock table's capacity",
+        LostReason::Denied => "a renewal was refused; check the role's permissions on the lock table",
+        LostReason::Throttled => "its renewals were throttled for too long; check the lock table's capacity",
         LostReason::Deadline => "the invocation's deadline has passed",
-        LostReason::Thaw => "the environment was frozen and woke for another invocation",
+        LostReason::Thaw => "the environment was frozen and resumed for another invocation",
         LostReason::Shutdown => "the environment is shutting down",
         LostReason::ExtensionFailed => "the extension failed or went away; see its log",
         LostReason::MaxHold => "it was held for the longest time that LEASEKEEPER_MAX_HOLD_MS allows",
@@ -307,5 +312,56 @@ mod tests {
     fn an_expired_lease_names_both_that_could_have_been_out_of_reach() {
         let text = LockError::lost(LostReason::Expired).to_string();
         assert!(text.contains("DynamoDB or the extension could not be reached in time"), "{text}");
+    }
+
+    #[test]
+    fn every_text_says_what_happened_and_what_to_do() {
+        let text = |code: Code, message: &str| LockError::from(Failure::new(code, message)).to_string();
+        assert_eq!(
+            text(Code::Busy, "x"),
+            "the lock is held by someone else and the wait for it is over: try again later, or allow a longer wait \
+             (`wait` or LEASEKEEPER_WAIT_MS)"
+        );
+        assert_eq!(
+            text(Code::BudgetExhausted, "x"),
+            "the invocation has no time left to wait for the lock: raise the function's timeout, or reserve less of it \
+             for the work (`reserve` or LEASEKEEPER_RESERVE_MS)"
+        );
+        assert_eq!(text(Code::Unavailable, "x"), "Leasekeeper is unavailable at the moment; try again: x");
+        assert_eq!(
+            text(Code::Denied, "x"),
+            "access to the lock table was refused; check the function's role and credentials: x"
+        );
+        assert_eq!(text(Code::Config, "x"), "Leasekeeper is misconfigured: x");
+        assert_eq!(
+            text(Code::ForeignRow, "x"),
+            "the key is used for something other than a lock; use another key or another table: x"
+        );
+        assert_eq!(text(Code::Protocol, "x"), "the lock request is invalid: x");
+        assert_eq!(
+            text(Code::ReleaseUnconfirmed, "x"),
+            "the lock was given back, but this is not confirmed: others may find it held until the extension succeeds \
+             or the lease ends (x)"
+        );
+        assert_eq!(text(Code::ExtensionMissing, "x"), "x");
+        assert_eq!(
+            text(Code::Unknown, "x"),
+            "this version of the crate does not understand the extension's answer; update the crate: x"
+        );
+    }
+
+    #[test]
+    fn the_extensions_words_on_a_loss_are_not_repeated() {
+        let mut failure = Failure::new(Code::Lost, "the lock was lost: DynamoDB refused the renewal: no such table");
+        failure.reason = Some(LostReason::Denied);
+        assert_eq!(
+            LockError::from(failure).to_string(),
+            "the lock was lost (denied): a renewal was refused; check the role's permissions on the lock table \
+             (DynamoDB refused the renewal: no such table)"
+        );
+        assert_eq!(
+            LockError::lost(LostReason::Stolen).to_string(),
+            "the lock was lost (stolen): another owner has taken it over"
+        );
     }
 }

@@ -72,7 +72,7 @@ impl<K: IntoKey, E: Into<Box<dyn Error + Send + Sync>>> IntoKey for Result<K, E>
             Ok(key) => key.into_key(),
             Err(error) => Err(match error.into().downcast::<LockError>() {
                 Ok(error) => *error,
-                Err(error) => LockError::protocol(format!("no key could be made: {error}")),
+                Err(error) => LockError::protocol(format!("the key could not be made: {error}")),
             }),
         }
     }
@@ -184,7 +184,7 @@ fn placeholder(name: &str) -> Result<String, LockError> {
     }
     let name: String = name.chars().take(64).collect();
     Err(LockError::protocol(format!(
-        "the placeholder {name:?} of the key template is no name: letters, digits and underscores, no digit first"
+        "the placeholder {name:?} of the key template is not a valid name: use letters, digits and underscores, and no digit first"
     )))
 }
 
@@ -232,7 +232,7 @@ fn placeholder(name: &str) -> Result<String, LockError> {
 /// let key = leasekeeper::key!("customer:customer_id}");
 /// ```
 ///
-/// A placeholder that is no name, or that has a format specification:
+/// A placeholder that is not a name, or that has a format specification:
 ///
 /// ```compile_fail
 /// let key = leasekeeper::key!("customer:{}", customer_id = 123);

@@ -24,7 +24,7 @@ pub(crate) struct Settings {
 
 impl Settings {
     pub(crate) fn at(socket: PathBuf) -> Self {
-        let wrong = socket.as_os_str().is_empty().then(|| "the socket's path is empty".to_owned());
+        let wrong = socket.as_os_str().is_empty().then(|| "the socket path is empty".to_owned());
         Self { socket, wrong, ..Self::default() }
     }
 

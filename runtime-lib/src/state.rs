@@ -174,7 +174,7 @@ impl State {
                 LockError::protocol("the lease was already given back")
             }
             _ => LockError::ExtensionMissing {
-                message: "the Leasekeeper extension closed the connection without an answer: see its log lines".into(),
+                message: "the Leasekeeper extension closed the connection without an answer: see its log".into(),
             },
         }
     }
@@ -184,7 +184,9 @@ impl State {
             return Err(self.why_ended());
         }
         if self.unwritten.len() > MAX_UNWRITTEN {
-            return Err(LockError::Unavailable { message: "the extension does not read its requests".into() });
+            return Err(LockError::Unavailable {
+                message: "the extension does not read its requests: it is stopped or overloaded; see its log".into(),
+            });
         }
         let kind = match &op {
             Op::Acquire(_) => Kind::Acquire,
