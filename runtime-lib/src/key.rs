@@ -66,6 +66,18 @@ impl IntoKey for &str {
     }
 }
 
+impl IntoKey for &Key {
+    fn into_key(self) -> Result<Key, LockError> {
+        Ok(self.clone())
+    }
+}
+
+impl IntoKey for &String {
+    fn into_key(self) -> Result<Key, LockError> {
+        Key::new(self)
+    }
+}
+
 impl<K: IntoKey, E: Into<Box<dyn Error + Send + Sync>>> IntoKey for Result<K, E> {
     fn into_key(self) -> Result<Key, LockError> {
         match self {

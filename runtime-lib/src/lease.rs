@@ -33,6 +33,8 @@ impl Guard {
 
     /// Gives the lock back: at most min(1 s, what remains of the invocation − 200 ms), outside an invocation 11 s.
     ///
+    /// Dropping the future before it resolves gives the lock back as dropping the guard does.
+    ///
     /// # Errors
     /// [`LockError::ReleaseUnconfirmed`] if DynamoDB has not confirmed it by then; the extension goes on trying.
     /// [`LockError::Lost`] if the lease was over before.
@@ -132,7 +134,7 @@ impl Lease {
         self.connection.metrics().await
     }
 
-    /// Gives the lock back before its guard does; every clone is over then.
+    /// Gives the lock back before its guard does; every clone is over then. Dropping the future takes nothing back.
     ///
     /// # Errors
     /// As [`Guard::release`]; [`LockError::ReleaseUnconfirmed`] too once the guard was dropped, since nothing confirms that.

@@ -48,6 +48,8 @@
 //! # }
 //! ```
 //!
+//! Everything that waits needs a Tokio runtime with I/O and time enabled.
+//!
 //! # What a lease cannot promise
 //!
 //! Between a check and an effect a process can be paused for longer than its lease. An effect in DynamoDB is safe with

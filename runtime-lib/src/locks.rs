@@ -14,7 +14,7 @@ pub struct Locks {
 
 impl Locks {
     /// Reads `LEASEKEEPER_SOCKET` (default `/tmp/leasekeeper/lock.sock`), `LEASEKEEPER_STRICT_RELEASE` (default false),
-    /// `LEASEKEEPER_WAIT_MS` and `LEASEKEEPER_LEASE_MS`.
+    /// `LEASEKEEPER_WAIT_MS` and `LEASEKEEPER_LEASE_MS`; for the last two see [`Acquire::wait`].
     ///
     /// Never fails: a wrong value is reported when a lock is asked for, as
     /// [`LockError::Config`](crate::LockError::Config) that names the variable.

@@ -107,6 +107,13 @@ fn any_error_of_a_key_function_is_told() {
     assert!(error.to_string().contains("invalid digit"), "{error}");
 }
 
+#[test]
+fn a_key_can_be_borrowed() {
+    let (text, key) = (String::from("k"), Key::new("k").expect("a key"));
+    assert_eq!((&text).into_key().as_ref(), Ok(&key));
+    assert_eq!((&key).into_key().as_ref(), Ok(&key));
+}
+
 #[tokio::test]
 async fn a_bad_key_is_reported_before_anything_is_sent() {
     let nowhere = Locks::at("/nonexistent/lock.sock");

@@ -22,6 +22,31 @@ async fn dropping_a_guard_closes_its_connection_whatever_handles_are_left() {
 }
 
 #[tokio::test]
+async fn everything_can_go_to_another_thread() {
+    fn shared<T: Send + Sync>(value: T) -> T {
+        value
+    }
+    fn sent<T: Send>(value: T) -> T {
+        value
+    }
+    let fake = Fake::start();
+    let (guard, mut peer) = fake.held().await;
+    let (lease, guard) = (shared(guard.lease()), shared(guard));
+    drop((
+        sent(lease.check()),
+        sent(lease.lost()),
+        sent(lease.metrics()),
+        sent(lease.release()),
+        sent(guard.release()),
+    ));
+    peer.closed().await;
+    let locks = shared(fake.locks());
+    drop(sent(locks.acquire("k").run(async |_| Ok::<_, LockError>(()))));
+    drop(sent(shared(locks.acquire("k")).into_future()));
+    drop(sent(locks.acquire_all(["k"], |acquire| acquire)));
+}
+
+#[tokio::test]
 async fn dropping_a_lease_does_nothing() {
     let fake = Fake::start();
     let (guard, mut peer) = fake.held().await;
