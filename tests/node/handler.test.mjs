@@ -128,7 +128,10 @@ test('a wrong key or value of one call is that call’s error, and nothing is se
 test('callbacks and functions that are not async are refused with words', async () => {
   const extension = await startScript();
   const byCallback = locked({ key: 'k' }, (_event, _context, callback) => callback(null, 1));
-  await assert.rejects(byCallback({}, context(), () => {}), { name: 'TypeError', message: /callback/ });
+  await assert.rejects(
+    byCallback({}, context(), () => {}),
+    { name: 'TypeError', message: /callback/ },
+  );
   assert.deepEqual(extension.asked, []);
   await assert.rejects(locked({ key: 'k' }, () => 42)({}, context()), { name: 'TypeError', message: /async/ });
   // Lambda passes its callback to every handler; one that does not name it is no callback handler.
@@ -177,7 +180,7 @@ test('an unconfirmed release is logged and no error, unless it is to be strict',
   const work = async () => 'done';
   const { result, warned } = await warnings(() => locked({ key: 'k' }, work)({}, context()));
   assert.equal(result, 'done');
-  assert.match(warned[0], /^leasekeeper: release_unconfirmed: the work is finished.*\(why\)$/);
+  assert.match(warned[0], /^leasekeeper: release_unconfirmed: the lock was given back, but this is not confirmed.*\(why\)$/);
   await assert.rejects(locked({ key: 'k', strictRelease: true }, work)({}, context()), {
     name: 'Leasekeeper.ReleaseUnconfirmed',
   });

@@ -153,14 +153,25 @@ test('the ownership check is in the form of either client of the SDK', async () 
 });
 
 test('wrong options are refused before anything is sent', async () => {
-  for (const options of [{ wait: 1 }, { waitMS: 1 }, { onLost: 'abort' }, { waitMs: '1' }, { signal: 1 }, { strictRelease: 1 }, null]) {
+  for (const options of [
+    { wait: 1 },
+    { waitMS: 1 },
+    { onLost: 'abort' },
+    { waitMs: '1' },
+    { signal: 1 },
+    { strictRelease: 1 },
+    null,
+  ]) {
     await assert.rejects(lock('k', options), TypeError, JSON.stringify(options));
   }
   for (const options of [{ waitMs: -1 }, { waitMs: 1.5 }, { waitMs: 86_400_001 }, { leaseMs: 99 }, { reserveMs: Number.NaN }]) {
     await assert.rejects(lock('k', options), ProtocolError, JSON.stringify(options));
   }
   await assert.rejects(tryLock('k', { waitMs: 5 }), TypeError);
-  await assert.rejects(withLock('k', { onLost: 'cancel' }, async () => {}), TypeError);
+  await assert.rejects(
+    withLock('k', { onLost: 'cancel' }, async () => {}),
+    TypeError,
+  );
   await assert.rejects(withLock('k', {}), TypeError);
   await assert.rejects(lock('k', { context: {} }), TypeError);
 });

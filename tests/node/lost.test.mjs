@@ -47,7 +47,9 @@ test('an extension that dies ends the wait, the work and the lease, and its next
   const extension = await startExtension();
   const held = await lock('k');
   const waiting = timed(() => lock('k', { waitMs: 30_000 }));
-  const working = timed(() => withLock('w', ({ signal }) => new Promise((resolve) => signal.addEventListener('abort', resolve))));
+  const working = timed(() =>
+    withLock('w', ({ signal }) => new Promise((resolve) => signal.addEventListener('abort', resolve))),
+  );
   await sleep(100);
   await extension.kill();
   assert.equal(await soon(held.lost), 'extension_failed');
@@ -116,7 +118,10 @@ function shrinking(left) {
 test('with no time left nothing is sent', async () => {
   const extension = await startScript();
   for (const ms of [0, 200]) {
-    await assert.rejects(lock('k', { context: context(ms) }), { code: 'budget_exhausted', name: 'Leasekeeper.BudgetExhausted' });
+    await assert.rejects(lock('k', { context: context(ms) }), {
+      code: 'budget_exhausted',
+      name: 'Leasekeeper.BudgetExhausted',
+    });
   }
   await assert.rejects(lock('k', { context: context(3_000), reserveMs: 3_000 }), { code: 'budget_exhausted' });
   assert.deepEqual(extension.asked, []);
@@ -129,7 +134,7 @@ test('answers that are over before they are read confirm nothing', async () => {
   );
   const lease = await lock('k');
   assert.equal(lease.remaining(), 0);
-  await assert.rejects(lease.check(), { code: 'unavailable', message: /over before it could be read/ });
+  await assert.rejects(lease.check(), { code: 'unavailable', message: /too busy to read/ });
   await lease.release();
 });
 

@@ -37,4 +37,6 @@ await median(client);
 const without = await median(() => bare(path));
 const withClient = await median(client);
 const ms = (value) => `${value.toFixed(3)} ms`;
-console.log(`a lock and its release: ${ms(withClient)}, the bare exchange ${ms(without)}, the client ${ms(withClient - without)}`);
+console.log(
+  `a lock and its release: ${ms(withClient)}, the bare exchange ${ms(without)}, the client ${ms(withClient - without)}`,
+);

@@ -101,9 +101,7 @@ test('a lock that was lost ends the call in an error, and the stream has no end'
 
 test('a loss that the release finds is an error too', async () => {
   await startScript((request) =>
-    request.op === 'release'
-      ? [{ id: request.id, error: { code: 'lost', message: '', reason: 'expired' } }]
-      : answer(request),
+    request.op === 'release' ? [{ id: request.id, error: { code: 'lost', message: '', reason: 'expired' } }] : answer(request),
   );
   const handler = locked({ key: 'k' }, (_event, stream) => pipeline(Readable.from(['a']), stream));
   const { stream, seen } = response();

@@ -17,3 +17,17 @@ pub fn built(name: &str) -> PathBuf {
 pub fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the package lies in the repository").join(path)
 }
+
+/// The folder for `NODE_PATH` in which a Node function finds the package `leasekeeper`, as `/opt/nodejs/node_modules` is in the
+/// layer. It is made beside the programs and leads to the sources.
+///
+/// # Panics
+/// It cannot be made.
+pub fn node_path() -> PathBuf {
+    let folder = built("leasekeeper").with_file_name("node_modules");
+    std::fs::create_dir_all(&folder).expect("the folder of built programs is ours");
+    match std::os::unix::fs::symlink(repository("layer/nodejs/leasekeeper"), folder.join("leasekeeper")) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => panic!("{}: {error}", folder.display()),
+        _ => folder,
+    }
+}

@@ -30,9 +30,7 @@ async function meets({ Lock, LockError }, directory, line) {
   const path = join(directory, 'lock.sock');
   const server = createServer((connection) => {
     connection.on('error', () => {});
-    connection.once('data', () =>
-      connection.end(`${line.replace(/\n$/, '')}\n${JSON.stringify({ id: 1, ok: GRANT })}\n`),
-    );
+    connection.once('data', () => connection.end(`${line.replace(/\n$/, '')}\n${JSON.stringify({ id: 1, ok: GRANT })}\n`));
   });
   await new Promise((resolve) => server.listen(path, resolve));
   process.env.LEASEKEEPER_SOCKET = path;
@@ -204,7 +202,7 @@ const scratch = mkdtempSync(join(tmpdir(), 'vectors-'));
 try {
   const page = readFileSync(join(HERE, '../../docs/SOCKET.md'), 'utf8');
   const file = join(scratch, 'client.mjs');
-  writeFileSync(file, page.match(/```js\n([^]*?)```/)[1]);
+  writeFileSync(file, page.match(/```js\n([\s\S]*?)```/)[1]);
   const client = await import(pathToFileURL(file));
   for (const testCase of cases('server_lines.json')) {
     check(`raw client: ${testCase.name}`, await meets(client, scratch, testCase.line), expected(testCase));

@@ -64,7 +64,7 @@ export interface Holder {
 
 /** Why there is no lock, or why it is not held any more. */
 export declare class LockError extends Error {
-  private constructor();
+  protected constructor();
   readonly code: LockErrorCode;
   /** What the extension itself said, without the advice that the message adds. */
   readonly detail: string;
@@ -100,7 +100,7 @@ export declare class DeniedError extends LockError {
 export declare class ConfigError extends LockError {
   readonly code: 'config';
 }
-/** The row under this key was not written by lock protocol version 1. */
+/** The key is used for something other than a lock of protocol version 1. */
 export declare class ForeignRowError extends LockError {
   readonly code: 'foreign_row';
 }
@@ -116,7 +116,7 @@ export declare class ReleaseUnconfirmedError extends LockError {
 export declare class ExtensionMissingError extends LockError {
   readonly code: 'extension_missing';
 }
-/** An error of an extension that is newer than this package. */
+/** An answer that this package does not understand, as of an extension that is newer. */
 export declare class UnknownLockError extends LockError {
   readonly code: 'unknown';
 }
@@ -227,10 +227,7 @@ export declare function withLock<Result>(
   options: LockOptions & WorkOptions,
   work: (lease: Lease) => Result | PromiseLike<Result>,
 ): Promise<Result>;
-export declare function withLock<Result>(
-  key: string,
-  work: (lease: Lease) => Result | PromiseLike<Result>,
-): Promise<Result>;
+export declare function withLock<Result>(key: string, work: (lease: Lease) => Result | PromiseLike<Result>): Promise<Result>;
 
 type Made<Args extends readonly unknown[], Value> = (...args: Args) => Value | PromiseLike<Value>;
 
@@ -245,10 +242,10 @@ export interface LockedOptions<Args extends readonly unknown[]> extends Wishes, 
  * Wraps a handler, or any async function, so that it runs under a lock. Arguments, `this` and the result pass through. A
  * streaming handler (`awslambda.streamifyResponse`, inside or around) gives the lock back before the stream's end is passed on.
  */
-export declare function locked<Args extends any[], Result>(
-  options: LockedOptions<Args>,
-  handler: (...args: Args) => PromiseLike<Result>,
-): (...args: Args) => Promise<Result>;
+export declare function locked<Handler extends (...args: any[]) => PromiseLike<unknown>>(
+  options: LockedOptions<Parameters<Handler>>,
+  handler: Handler,
+): (...args: Parameters<Handler>) => Promise<Awaited<ReturnType<Handler>>>;
 
 /** The lease of the innermost `locked` or `withLock` around the caller; `ProtocolError` where there is none. */
 export declare function currentLease(): Lease;

@@ -1,9 +1,11 @@
 // A Runtime API loop for a Node handler, standard library only: node runtime.mjs path/to/module.mjs
 //
 // AWS's own client for Node needs a C++ toolchain to install; this loop asks for the next event, runs the handler and posts
-// what came of it, which is all that the tests and the demo need of it.
+// what came of it, which is all that the tests and the demo need of it. Like the managed runtime it finds the imports of ES
+// modules by NODE_PATH, where a layer's packages are.
 
 import http from 'node:http';
+import { register } from 'node:module';
 import { pathToFileURL } from 'node:url';
 
 const [host, port] = process.env.AWS_LAMBDA_RUNTIME_API.split(':');
@@ -23,6 +25,7 @@ function ask(method, path, body) {
   });
 }
 
+register('./node-path.mjs', import.meta.url);
 const { handler } = await import(pathToFileURL(process.argv[2]).href);
 for (;;) {
   const { headers, text } = await ask('GET', 'invocation/next');

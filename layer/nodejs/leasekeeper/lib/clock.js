@@ -63,7 +63,10 @@ class Elapsed {
     this.mono = mono;
     const readings = this.coarse.map((clock) => this.clocks[clock.name]());
     const ahead = (clock, index) => readings[index] - clock.shown - (this.total - clock.total);
-    const most = Math.max(0, ...this.coarse.map((clock, index) => (ahead(clock, index) >= clock.grain ? ahead(clock, index) : 0)));
+    const most = Math.max(
+      0,
+      ...this.coarse.map((clock, index) => (ahead(clock, index) >= clock.grain ? ahead(clock, index) : 0)),
+    );
     this.total += most;
     this.coarse.forEach((clock, index) => {
       // It is what was just believed, or it stood still or stepped back: nothing of before may hide what it shows next.

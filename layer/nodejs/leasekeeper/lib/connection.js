@@ -43,7 +43,7 @@ class Connection {
         };
         const late = () => noAnswer(boundMs);
         const grant = granted(await connection.#ask('acquire', fields, left(), late, signal));
-        if (!grant) throw lockError('unknown', 'its answer cannot be read');
+        if (!grant) throw lockError('unknown', 'the answer cannot be read');
         return { connection, grant };
       } catch (error) {
         connection.close();
@@ -59,21 +59,26 @@ class Connection {
   }
 
   #open(path, bound, boundMs, signal) {
-    return this.#bounded(bound, () => noAnswer(boundMs), signal, (settle) => {
-      this.#opened = settle;
-      this.#link = transport.current.open(path, {
-        connected: () => settle(),
-        failed: (error) => settle(error.code === 'EAGAIN' ? error : cannotConnect(path, error)),
-        arrived: (bytes) => {
-          this.#state.arrived(bytes);
-          this.#turn();
-        },
-        ended: () => {
-          this.#state.end();
-          this.#turn();
-        },
-      });
-    });
+    return this.#bounded(
+      bound,
+      () => noAnswer(boundMs),
+      signal,
+      (settle) => {
+        this.#opened = settle;
+        this.#link = transport.current.open(path, {
+          connected: () => settle(),
+          failed: (error) => settle(error.code === 'EAGAIN' ? error : cannotConnect(path, error)),
+          arrived: (bytes) => {
+            this.#state.arrived(bytes);
+            this.#turn();
+          },
+          ended: () => {
+            this.#state.end();
+            this.#turn();
+          },
+        });
+      },
+    );
   }
 
   /** A promise that keeps the process alive until it is settled, by `settle(error, value)`, the bound or the signal. */
@@ -90,11 +95,14 @@ class Connection {
       };
       const settle = (error, value) => over(() => (error ? reject(error) : resolve(value)));
       const abort = () => over(() => reject(signal.reason));
-      const timer = setTimeout(() => {
-        // A busy event loop runs late timers before it reads what came in time.
-        this.look();
-        settle(late());
-      }, Math.max(0, bound));
+      const timer = setTimeout(
+        () => {
+          // A busy event loop runs late timers before it reads what came in time.
+          this.look();
+          settle(late());
+        },
+        Math.max(0, bound),
+      );
       signal?.addEventListener('abort', abort, { once: true });
       this.#keepAlive(1);
       try {
@@ -194,7 +202,7 @@ class Connection {
       if (remaining > 0) return remaining;
       this.#state.held();
     }
-    throw lockError('unavailable', 'every answer was over before it could be read');
+    throw lockError('unavailable', 'this process was too busy to read an answer before its validity was over');
   }
 
   async askMetrics() {
@@ -256,8 +264,8 @@ function cannotConnect(path, error) {
   return lockError(
     'extension_missing',
     `no Leasekeeper extension answers on the socket ${path} (${error.code ?? error.message}): add the Leasekeeper layer to ` +
-      'the function; outside Lambda, run the sidecar `leasekeeper` with LEASEKEEPER_TABLE set, and LEASEKEEPER_SOCKET the ' +
-      'same for both; in unit tests, `installDouble` of leasekeeper/testing stands in for it',
+      'the function; outside Lambda, run the sidecar `leasekeeper` with LEASEKEEPER_TABLE set, and the same ' +
+      'LEASEKEEPER_SOCKET for both; in unit tests, `installDouble` of leasekeeper/testing stands in for it',
   );
 }
 

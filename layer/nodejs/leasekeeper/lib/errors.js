@@ -5,14 +5,17 @@ const ADVICE = {
   stolen: 'another owner has taken it over',
   expired: 'no renewal was confirmed in time; DynamoDB could not be reached',
   deleted: 'its row was removed by someone else',
-  denied: "a renewal was refused; see the role's permissions on the lock table",
-  throttled: "its renewals were throttled for too long; see the lock table's capacity",
+  denied: "a renewal was refused; check the role's permissions on the lock table",
+  throttled: "its renewals were throttled for too long; check the lock table's capacity",
   deadline: "the invocation's deadline has passed",
-  thaw: 'the environment was frozen and woke for another invocation',
+  thaw: 'the environment was frozen and resumed for another invocation',
   shutdown: 'the environment is shutting down',
   extension_failed: 'the extension failed or went away; see its log',
   max_hold: 'it was held for the longest time that LEASEKEEPER_MAX_HOLD_MS allows',
 };
+
+/** The extension's words on a loss begin as ours do. */
+const notRepeated = (message) => message.replace(/^the lock was lost: /, '');
 
 /** Every reason of a loss that this version knows. */
 const REASONS = Object.keys(ADVICE);
@@ -26,21 +29,21 @@ const TEXTS = {
     'the lock is held by someone else and the wait for it is over: try again later, or allow a longer wait ' +
     '(`waitMs` or LEASEKEEPER_WAIT_MS)',
   budget_exhausted: () =>
-    "the invocation has no time left to wait for the lock: raise the function's timeout, or keep less of it for the " +
-    'work (`reserveMs` or LEASEKEEPER_RESERVE_MS)',
-  lost: (message, reason) => `the lock was lost (${reason}): ${ADVICE[reason] ?? "see the extension's log"}${words(message)}`,
+    "the invocation has no time left to wait for the lock: raise the function's timeout, or reserve less of it for " +
+    'the work (`reserveMs` or LEASEKEEPER_RESERVE_MS)',
+  lost: (message, reason) =>
+    `the lock was lost (${reason}): ${ADVICE[reason] ?? "see the extension's log"}${words(notRepeated(message))}`,
   unavailable: (message) => `Leasekeeper is unavailable at the moment; try again: ${message}`,
-  denied: (message) => `access to the lock table was refused; see the function's role and credentials: ${message}`,
-  config: (message) => `Leasekeeper is not set up rightly: ${message}`,
+  denied: (message) => `access to the lock table was refused; check the function's role and credentials: ${message}`,
+  config: (message) => `Leasekeeper is misconfigured: ${message}`,
   foreign_row: (message) =>
-    'the row under this key was not written by lock protocol version 1; use another key or another table: ' + message,
-  protocol: (message) => `the lock request is wrong: ${message}`,
+    `the key is used for something other than a lock; use another key or another table: ${message}`,
+  protocol: (message) => `the lock request is invalid: ${message}`,
   release_unconfirmed: (message) =>
-    'the work is finished, but giving the lock back was not confirmed in time: until it is, or until the lease is ' +
-    `over, others may find the lock held${words(message)}`,
+    'the lock was given back, but this is not confirmed: others may find it held until the extension succeeds or the ' +
+    `lease ends${words(message)}`,
   extension_missing: (message) => message,
-  unknown: (message) =>
-    `the extension reports an error that this version of the package does not know: ${message}`,
+  unknown: (message) => `this version of the package does not understand the extension's answer; update the package: ${message}`,
 };
 
 /** A property that neither logs nor JSON show by themselves. */
@@ -81,7 +84,7 @@ class UnavailableError extends LockError {}
 class DeniedError extends LockError {}
 /** A setting is missing or wrong, or the table is not what it must be. */
 class ConfigError extends LockError {}
-/** The row under this key was not written by lock protocol version 1. */
+/** The key is used for something other than a lock of protocol version 1. */
 class ForeignRowError extends LockError {}
 /** The request itself is wrong. */
 class ProtocolError extends LockError {}
@@ -89,7 +92,7 @@ class ProtocolError extends LockError {}
 class ReleaseUnconfirmedError extends LockError {}
 /** Nothing listens on the socket, or the connection was closed without an answer. */
 class ExtensionMissingError extends LockError {}
-/** An error of an extension that is newer than this package. */
+/** An answer that this package does not understand, as of an extension that is newer. */
 class UnknownLockError extends LockError {}
 
 const CLASSES = {

@@ -91,8 +91,8 @@ function parse(template) {
 function placeholder(name) {
   if (NAME.test(name)) return name;
   throw protocol(
-    `the placeholder ${JSON.stringify(name.slice(0, 64))} of the key template is no name: letters, digits and ` +
-      'underscores, no digit first',
+    `the placeholder ${JSON.stringify(name.slice(0, 64))} of the key template is not a valid name: use letters, ` +
+      'digits and underscores, and no digit first',
   );
 }
 

@@ -76,7 +76,7 @@ class State {
     if (this.phase !== 'held' && this.phase !== 'lost') return givenBack();
     return lockError(
       'extension_missing',
-      'the Leasekeeper extension closed the connection without an answer: see its log lines',
+      'the Leasekeeper extension closed the connection without an answer: see its log',
     );
   }
 

@@ -8,7 +8,9 @@ const { noMetrics } = require('./wire.js');
 const OPTIONS = ['capacity', 'leaseMs', 'table', 'releases'];
 
 const snake = (figures) =>
-  Object.fromEntries(Object.entries(figures).map(([name, value]) => [name.replace(/[A-Z]/g, (l) => `_${l.toLowerCase()}`), value]));
+  Object.fromEntries(
+    Object.entries(figures).map(([name, value]) => [name.replace(/[A-Z]/g, (l) => `_${l.toLowerCase()}`), value]),
+  );
 
 /** One lock that somebody holds. */
 class Held {
