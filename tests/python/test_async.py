@@ -1,6 +1,7 @@
 """asyncio locks against a real extension: cancellation, loss, several loops, and a loop that is never blocked."""
 
 import asyncio
+import gc
 import os
 import signal
 import threading
@@ -145,7 +146,8 @@ class Cancellation(Real):
             task.cancel()
             with self.assertRaises(asyncio.CancelledError):
                 await task
-            await AsyncLock("a", wait=0).acquire()
+            async with AsyncLock("a", wait=0):
+                pass
 
         asyncio.run(main())
         self.is_free()
@@ -189,6 +191,17 @@ class Cancellation(Real):
 
         asyncio.run(main())
         self.is_free()
+
+    def test_a_dropped_lock_is_given_back(self):
+        async def main():
+            lock = await AsyncLock("a").acquire()
+            with self.assertWarnsRegex(ResourceWarning, "not given back"):
+                del lock
+                gc.collect()
+            async with AsyncLock("a", wait=1):
+                pass
+
+        asyncio.run(main())
 
     def test_an_abandoned_coroutine_gives_the_lock_back(self):
         async def work():

@@ -1,5 +1,6 @@
 """Blocking locks against a real extension: guards, threads, forks, an extension that stops or goes away."""
 
+import gc
 import os
 import pickle
 import signal
@@ -89,6 +90,13 @@ class Guards(Real):
             lock.remaining()  # Asks by itself if a renewal was told of meanwhile.
             time.sleep(0.02)
             self.assertGreater(lock.remaining(), 0)
+
+    def test_a_dropped_lock_is_given_back(self):
+        lock = Lock("a").acquire()
+        with self.assertWarnsRegex(ResourceWarning, "not given back"):
+            del lock
+            gc.collect()
+        Lock("a", wait=1).acquire().release()
 
     def test_a_waiter_gets_it_when_it_is_given_back(self):
         first = Lock("a").acquire()

@@ -25,6 +25,9 @@ QUEUE_FULL = 0.01
 
 _FLAGS: int = getattr(socket, "MSG_NOSIGNAL", 0)
 
+# How much is read at a time, in bytes.
+_MOST = 65_536
+
 # Every open connection of this process, for a forked child to let go of.
 _open: weakref.WeakSet[Connection] = weakref.WeakSet()
 
@@ -125,7 +128,7 @@ class Connection:
         with self._lock:
             self._turn()
             answer = self.state.ask_lease(op) if arguments is None else self.state.ask(op, arguments)
-            self._turn()
+            self._write()
         return answer
 
     def ask_figures(self) -> Optional[Answer]:
@@ -134,7 +137,7 @@ class Connection:
         with self._lock:
             self._turn()
             answer = self.state.ask_figures()
-            self._turn()
+            self._write()
         return answer
 
     def send_release(self) -> None:
@@ -143,54 +146,59 @@ class Connection:
         with self._lock:
             self._turn()
             self.state.release()
-            self._turn()
+            self._write()
 
     def released(self) -> Optional[LockError]:
         """Settles the release, whose time is over or which is answered: what is to be said of it, None if all is well."""
         with self._lock:
-            self._turn()
-            self.state.give_up_release()
+            if self.state.phase is Phase.HELD:
+                self._turn()
+                self.state.give_up_release()
             return self.state.released()
 
-    def _turn(self) -> None:
+    def _turn(self, to_the_end: bool = True) -> None:
+        """Reads, and writes. Only what is read to the end of what has come tells whether the other side is gone."""
         state = self.state
         if state.ended:
             return
         before = state.phase
-        self._read()
-        if not state.ended and state.unwritten and not self._write():
-            # The other side is gone: its last words say why.
-            self._read()
-            if not state.ended:
-                state.end()
+        self._read(to_the_end)
         self._turned(state.phase is not before)
+        self._write()
 
-    def _read(self) -> None:
+    def _read(self, to_the_end: bool = True) -> None:
         state = self.state
         while not state.ended:
             try:
-                data = self._socket.recv(65_536)
+                data = self._socket.recv(_MOST)
             except BlockingIOError:
                 return
             except OSError:
                 data = b""
-            if data:
-                state.arrived(data)
-            else:
+            if not data:
                 state.end()
+            else:
+                state.arrived(data)
+                if not to_the_end and len(data) < _MOST:
+                    return
 
-    def _write(self) -> bool:
-        """False when nothing can be written any more."""
-        unwritten = self.state.unwritten
+    def _write(self) -> None:
+        state = self.state
+        if state.ended or not state.unwritten:
+            return
+        unwritten = state.unwritten
         while unwritten:
             try:
                 count = self._socket.send(unwritten, _FLAGS)
             except BlockingIOError:
-                return True
+                break
             except OSError:
-                return False
+                # The other side is gone: its last words say why.
+                self._read()
+                state.end()
+                break
             del unwritten[:count]
-        return True
+        self._turned(state.ended)
 
     def _turned(self, phase_changed: bool) -> None:
         """Something may have come."""
@@ -198,6 +206,8 @@ class Connection:
     def _shut(self) -> None:
         """Invalid strictly before the other side can see the end and give the row away."""
         self.state.close()
+        if self.state.phase is Phase.RELEASED:
+            return
         try:
             # Not only closed: a copy in a child that was started somehow would keep the connection alive.
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -233,12 +243,12 @@ class Blocking(Connection):
             try:
                 with self._lock:
                     self._owned()
-                    self._turn()
                     if done() or self.state.ended:
                         return done()
                     left = None if until is None else until - monotonic()
                     if left is not None and left <= 0:
-                        return False
+                        self._turn()
+                        return done()
                     if self._watched:
                         self._news.wait(left)
                         continue
@@ -250,7 +260,7 @@ class Blocking(Connection):
                 if watching:
                     with self._lock:
                         self._watched = False
-                        self._turn()
+                        self._turn(to_the_end=False)
                         self._news.notify_all()
                         if self._closing:
                             self._socket.close()

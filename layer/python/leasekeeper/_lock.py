@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+import warnings
 from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import Any, Dict, Generic, Literal, Optional, Type, TypeVar, Union, overload
@@ -51,6 +52,12 @@ class Lease(Generic[C]):
         self._used = False
         self._connection: Optional[C] = None
         self._token: Optional[Token[Any]] = None
+
+    def __del__(self) -> None:
+        connection: Optional[C] = getattr(self, "_connection", None)
+        if connection is not None and not connection.forked and not connection.state.ended:
+            warnings.warn(f"{self!r} was dropped, and not given back", ResourceWarning, stacklevel=2, source=self)
+            connection.close()
 
     def __repr__(self) -> str:
         # Without the key: keys are often customers' ids.

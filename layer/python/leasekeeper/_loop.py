@@ -27,7 +27,7 @@ class Looped(Connection):
         self._watching = True
         #: Called in the loop, and not inside any task, once the lease is known to be lost.
         self.on_lost: Optional[Callable[[], None]] = None
-        self._loop.add_reader(self._socket, self.look)
+        self._loop.add_reader(self._socket, self._ready)
 
     @classmethod
     async def open(cls, path: str, invocation: Optional[Invocation], until: float) -> Optional[Looped]:
@@ -39,6 +39,11 @@ class Looped(Connection):
             if monotonic() >= until:
                 return None
             await asyncio.sleep(QUEUE_FULL)
+
+    def _ready(self) -> None:
+        if not self.forked:
+            with self._lock:
+                self._turn(to_the_end=False)
 
     def _turned(self, phase_changed: bool) -> None:
         """Told in the thread that has looked; what follows from it is the loop's affair."""
@@ -62,7 +67,7 @@ class Looped(Connection):
                 return
             unwritten = bool(self.state.unwritten)
             if unwritten and not self._writing:
-                self._loop.add_writer(self._socket, self.look)
+                self._loop.add_writer(self._socket, self._ready)
             elif self._writing and not unwritten:
                 self._loop.remove_writer(self._socket)
             self._writing = unwritten
@@ -86,11 +91,9 @@ class Looped(Connection):
             raise Protocol("the lock belongs to another event loop")
         future: asyncio.Future[None] = self._loop.create_future()
         with self._lock:
-            self._waiting[future] = done
-            self._turn()
             if done() or self.state.ended:
-                del self._waiting[future]
                 return done()
+            self._waiting[future] = done
         timer = None
         if bound_ms is not None:
             timer = self._loop.call_later(bound_ms / 1_000, _over, future)
@@ -100,7 +103,8 @@ class Looped(Connection):
             if timer is not None:
                 timer.cancel()
             self._waiting.pop(future, None)
-        self.look()
+        if not done():
+            self.look()
         return done()
 
     async def answered(self, answer: Answer, bound_ms: int) -> Any:
