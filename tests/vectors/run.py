@@ -1,4 +1,4 @@
-"""Runs the vectors in Python: the client of docs/SOCKET.md, Python's JSON, and pydynox's key templates."""
+"""Runs the vectors in Python: the library of layer/python, the client of docs/SOCKET.md, and pydynox's key templates."""
 
 import json
 import os
@@ -92,6 +92,14 @@ def expected(case):
     return {name: value for name, value in json.loads(case["line"])["error"].items() if name != "message"}
 
 
+def library():
+    """Every file's cases against the library: name, what it makes of the case, and what it must."""
+    sys.path.insert(0, str(ROOT / "layer/python"))
+    import library
+
+    return library.results(cases)
+
+
 def main():
     failures = []
     count = 0
@@ -114,9 +122,14 @@ def main():
     if not pydynox.exists():
         sys.exit("pydynox is needed for the keys: run `make tools` first")
     run = [pydynox, "-c", PYDYNOX]
-    given = json.loads(subprocess.run(run, input=json.dumps(keys), text=True, check=True, stdout=subprocess.PIPE).stdout)
+    given = json.loads(
+        subprocess.run(run, input=json.dumps(keys), text=True, check=True, stdout=subprocess.PIPE).stdout
+    )
     for case, key in zip(keys, given, strict=True):
         check(case["name"], key, case.get("key"))
+
+    for name, got, wanted in library():
+        check(f"library: {name}", got, wanted)
 
     for failure in failures:
         print(f"failed: {failure}")
