@@ -1,5 +1,5 @@
-//! The raw clients of `docs/SOCKET.md` as they stand there, and the example handlers built on them, against a scripted socket
-//! and against the extension itself.
+//! The raw clients of `docs/SOCKET.md` as they stand there, and Python's example handler built on one, against a scripted
+//! socket and against the extension itself.
 
 use leasekeeper_wire::{Acquire, Op, Request};
 use std::fs;
@@ -31,6 +31,8 @@ enum Language {
 }
 
 const LANGUAGES: [Language; 2] = [Language::Python, Language::Node];
+/// Whose example is built on the page's client.
+const EXAMPLES: [Language; 1] = [Language::Python];
 
 impl Language {
     fn interpreter(self) -> &'static str {
@@ -63,15 +65,7 @@ impl Language {
                     repository("examples/python")
                 ),
             ),
-            Self::Node => (
-                "call.mjs",
-                format!(
-                    "import {{ handler }} from {:?};\n\
-                     const context = {{ awsRequestId: 'request-1', getRemainingTimeInMillis: () => 2800 }};\n\
-                     console.log(JSON.stringify(await handler({event}, context)));\n",
-                    repository("examples/node/handler.mjs")
-                ),
-            ),
+            Self::Node => unreachable!("its examples are tested in tests/node"),
         };
         let file = directory.join(name);
         fs::write(&file, program).expect("the scratch directory is ours");
@@ -196,7 +190,7 @@ const RELEASE: Op = Op::Release { lease: 7 };
 
 #[test]
 fn the_page_and_the_examples_show_the_same_clients() {
-    for (fence, file) in [("python", "examples/python/handler.py"), ("js", "examples/node/handler.mjs")] {
+    for (fence, file) in [("python", "examples/python/handler.py")] {
         let example = fs::read_to_string(repository(file)).expect("the example is there");
         assert!(example.contains(&blocks(fence)[0]), "{file} has not the client of docs/SOCKET.md, word by word");
     }
@@ -305,7 +299,7 @@ fn work_that_is_done_succeeds_though_its_release_is_not_confirmed() {
 
 #[test]
 fn the_example_handlers_name_their_invocation_and_sum_up() {
-    for language in LANGUAGES {
+    for language in EXAMPLES {
         let (ok, out, err, asked) = handler(language, r#"{"customer_id":"123","work_ms":20}"#, granted);
         assert!(ok, "{language:?}: {err}");
         let summary: serde_json::Value = serde_json::from_str(&out).expect("the summary is JSON");
@@ -324,7 +318,7 @@ fn the_example_handlers_name_their_invocation_and_sum_up() {
 
 #[test]
 fn the_example_handlers_fail_by_the_code_and_before_asking_where_the_event_is_wrong() {
-    for language in LANGUAGES {
+    for language in EXAMPLES {
         let busy = |_: &Op| Turn::Say(vec![r#"{"id":ID,"error":{"code":"busy","message":"held"}}"#]);
         let (ok, _, err, _) = handler(language, r#"{"customer_id":"123"}"#, busy);
         assert!(!ok && err.contains("LockError: busy: held"), "{language:?}: {err}");
@@ -361,7 +355,7 @@ impl Drop for Real {
 }
 
 #[test]
-fn the_extension_itself_serves_the_page_and_the_examples_and_tells_the_second_comer_that_it_is_busy() {
+fn the_extension_itself_serves_the_page_and_tells_the_second_comer_that_it_is_busy() {
     for language in LANGUAGES {
         let directory = tempfile::tempdir().expect("a scratch directory can be made");
         let socket = directory.path().join("leasekeeper/lock.sock");
@@ -377,13 +371,13 @@ fn the_extension_itself_serves_the_page_and_the_examples_and_tells_the_second_co
         let mut grant = String::new();
         BufReader::new(&holder).read_line(&mut grant).expect("it answers");
         assert!(grant.contains(r#""ok":{"#), "{language:?}: {grant}");
-        let output = language.run(&language.handler(directory.path(), r#"{"customer_id":"123","work_ms":0}"#), &socket);
+        let output = language.run(&language.page(directory.path()), &socket);
         let err = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && err.contains("LockError: busy: "), "{language:?}: {err}");
 
         // The connection's end gives it back.
         drop(holder);
-        let output = language.run(&language.handler(directory.path(), r#"{"customer_id":"123","work_ms":0}"#), &socket);
+        let output = language.run(&language.page(directory.path()), &socket);
         let err = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{language:?}: {err}");
     }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use testkit::dynamo::{Dynamo, Operation};
-use testkit::programs::{built, repository};
+use testkit::programs::{built, node_path, repository};
 use testkit::sandbox::{Builder, Outcome, Program, Sandbox};
 
 /// An environment with the extension and this runtime, on this DynamoDB.
@@ -18,6 +18,7 @@ fn environment(db: &Dynamo, runtime: Program) -> Builder {
         .runtime(runtime)
         .envs(db.env())
         .env("LEASEKEEPER_PLAIN_KEYS", "true")
+        .env("NODE_PATH", node_path().to_string_lossy())
         .timeout(Duration::from_secs(10))
 }
 
@@ -127,7 +128,8 @@ pub(crate) async fn busy_cpu(report: &mut Report) {
 
 /// SIGKILL in the middle of the work.
 pub(crate) async fn killed(report: &mut Report) {
-    report.scene("A handler is killed with SIGKILL while it holds the lock (by its lease alone others would wait 20 s)");
+    report
+        .scene("A handler is killed with SIGKILL while it holds the lock (by its lease alone others would wait 20 s)");
     let db = Dynamo::start().await;
     let environment = environment(&db, function()).start().await.expect("the environment starts");
     let call = environment.begin(json!({"key": "order:7", "work_ms": 9_000}));
