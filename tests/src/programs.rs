@@ -31,3 +31,8 @@ pub fn node_path() -> PathBuf {
         _ => folder,
     }
 }
+
+/// The folder for `PYTHONPATH` in which a Python function finds the package `leasekeeper`, as `/opt/python` is in the layer.
+pub fn python_path() -> PathBuf {
+    repository("layer/python")
+}

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use testkit::dynamo::Dynamo;
-use testkit::programs::{built, node_path, repository};
+use testkit::programs::{built, node_path, python_path, repository};
 use testkit::rie::{Rie, RieConfig};
 use testkit::sandbox::Program;
 
@@ -12,6 +12,7 @@ fn config(db: &Dynamo, runtime: Program) -> RieConfig {
     let mut env: Vec<_> = db.env().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     env.push(("LEASEKEEPER_PLAIN_KEYS".into(), "true".into()));
     env.push(("NODE_PATH".into(), node_path().to_string_lossy().into_owned()));
+    env.push(("PYTHONPATH".into(), python_path().to_string_lossy().into_owned()));
     RieConfig {
         extension: built("leasekeeper"),
         runtime,

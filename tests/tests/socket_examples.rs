@@ -1,5 +1,4 @@
-//! The raw clients of `docs/SOCKET.md` as they stand there, and Python's example handler built on one, against a scripted
-//! socket and against the extension itself.
+//! The raw clients of `docs/SOCKET.md` as they stand there, against a scripted socket and against the extension itself.
 
 use leasekeeper_wire::{Acquire, Op, Request};
 use std::fs;
@@ -31,8 +30,6 @@ enum Language {
 }
 
 const LANGUAGES: [Language; 2] = [Language::Python, Language::Node];
-/// Whose example is built on the page's client.
-const EXAMPLES: [Language; 1] = [Language::Python];
 
 impl Language {
     fn interpreter(self) -> &'static str {
@@ -50,25 +47,6 @@ impl Language {
         };
         let file = directory.join(name);
         fs::write(&file, blocks(fence).concat()).expect("the scratch directory is ours");
-        file
-    }
-
-    /// A program that calls the example handler with one event, as the language's runtime would, and prints the answer.
-    fn handler(self, directory: &Path, event: &str) -> PathBuf {
-        let (name, program) = match self {
-            Self::Python => (
-                "call.py",
-                format!(
-                    "import json, sys\nsys.path.insert(0, {:?})\nsys.dont_write_bytecode = True\nimport handler\n\
-                     class Context:\n    aws_request_id = 'request-1'\n    def get_remaining_time_in_millis(self): return 2800\n\
-                     print(json.dumps(handler.handler(json.loads({event:?}), Context())))\n",
-                    repository("examples/python")
-                ),
-            ),
-            Self::Node => unreachable!("its examples are tested in tests/node"),
-        };
-        let file = directory.join(name);
-        fs::write(&file, program).expect("the scratch directory is ours");
         file
     }
 
@@ -164,18 +142,6 @@ fn page(language: Language, script: impl Fn(&Op) -> Turn + Send + 'static) -> (b
     told(output, extension)
 }
 
-/// The same with the example handler.
-fn handler(
-    language: Language,
-    event: &str,
-    script: impl Fn(&Op) -> Turn + Send + 'static,
-) -> (bool, String, String, Vec<Op>) {
-    let directory = tempfile::tempdir().expect("a scratch directory can be made");
-    let extension = Extension::start(directory.path(), script);
-    let output = language.run(&language.handler(directory.path(), event), &extension.socket);
-    told(output, extension)
-}
-
 fn told(output: Output, extension: Extension) -> (bool, String, String, Vec<Op>) {
     let text = |bytes| String::from_utf8(bytes).expect("programs print UTF-8");
     (output.status.success(), text(output.stdout), text(output.stderr), extension.asked())
@@ -187,14 +153,6 @@ fn acquire() -> Op {
 
 const CHECK: Op = Op::Check { lease: 7 };
 const RELEASE: Op = Op::Release { lease: 7 };
-
-#[test]
-fn the_page_and_the_examples_show_the_same_clients() {
-    for (fence, file) in [("python", "examples/python/handler.py")] {
-        let example = fs::read_to_string(repository(file)).expect("the example is there");
-        assert!(example.contains(&blocks(fence)[0]), "{file} has not the client of docs/SOCKET.md, word by word");
-    }
-}
 
 #[test]
 fn a_lock_is_held_checked_and_given_back_whatever_else_the_extension_says() {
@@ -294,37 +252,6 @@ fn work_that_is_done_succeeds_though_its_release_is_not_confirmed() {
             assert!(out.contains("the work is done; release_unconfirmed: no answer"), "{language:?}: {out}");
             assert_eq!(asked, [acquire(), CHECK, RELEASE], "{language:?}");
         }
-    }
-}
-
-#[test]
-fn the_example_handlers_name_their_invocation_and_sum_up() {
-    for language in EXAMPLES {
-        let (ok, out, err, asked) = handler(language, r#"{"customer_id":"123","work_ms":20}"#, granted);
-        assert!(ok, "{language:?}: {err}");
-        let summary: serde_json::Value = serde_json::from_str(&out).expect("the summary is JSON");
-        let expected = serde_json::json!({"customer_id": "123", "owner": "own-1", "waited_ms": 12});
-        assert_eq!(summary, expected, "{language:?}");
-        let bound = Op::Acquire(Acquire {
-            key: "customer:123".into(),
-            request_id: Some("request-1".into()),
-            remaining_ms: Some(2800),
-            wait_ms: Some(2000),
-            lease_ms: None,
-        });
-        assert_eq!(asked, [bound, CHECK, RELEASE], "{language:?}");
-    }
-}
-
-#[test]
-fn the_example_handlers_fail_by_the_code_and_before_asking_where_the_event_is_wrong() {
-    for language in EXAMPLES {
-        let busy = |_: &Op| Turn::Say(vec![r#"{"id":ID,"error":{"code":"busy","message":"held"}}"#]);
-        let (ok, _, err, _) = handler(language, r#"{"customer_id":"123"}"#, busy);
-        assert!(!ok && err.contains("LockError: busy: held"), "{language:?}: {err}");
-        let (ok, _, err, asked) = handler(language, r#"{"work_ms":1}"#, granted);
-        assert!(!ok && err.contains("customer_id"), "{language:?}: {err}");
-        assert_eq!(asked, [], "{language:?}");
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use testkit::dynamo::{Dynamo, Operation};
-use testkit::programs::{built, node_path, repository};
+use testkit::programs::{built, node_path, python_path, repository};
 use testkit::sandbox::{Builder, Outcome, Program, Sandbox};
 
 /// An environment with the extension and this runtime, on this DynamoDB.
@@ -19,6 +19,7 @@ fn environment(db: &Dynamo, runtime: Program) -> Builder {
         .envs(db.env())
         .env("LEASEKEEPER_PLAIN_KEYS", "true")
         .env("NODE_PATH", node_path().to_string_lossy())
+        .env("PYTHONPATH", python_path().to_string_lossy())
         .timeout(Duration::from_secs(10))
 }
 
