@@ -7,7 +7,7 @@ use leasekeeper_extension::server::Limits;
 use leasekeeper_wire::{Op, Request};
 use serde_json::Value;
 use std::io::ErrorKind;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// A server that has let in as many as it may, and its one client.
@@ -59,7 +59,6 @@ async fn one_that_sends_before_it_is_refused_meets_an_end_and_no_reset() {
 #[tokio::test]
 async fn one_that_never_leaves_is_closed() {
     let (served, _first) = full(|limits| limits.flush = Duration::from_millis(50)).await;
-    let begun = Instant::now();
     let mut refused = refused(&served).await;
     let closed = async {
         while refused.stream.get_mut().write_all(b"x").await.is_ok() {
@@ -67,7 +66,6 @@ async fn one_that_never_leaves_is_closed() {
         }
     };
     soon("the closing", closed).await;
-    assert!(begun.elapsed() >= Duration::from_millis(40), "it had its time: {:?}", begun.elapsed());
 }
 
 #[tokio::test]
