@@ -25,16 +25,16 @@ fn main() -> ExitCode {
     let (bootstrap, settings) = settings::read_env();
     log::init(&bootstrap);
     for name in settings::unknown_in_env() {
-        tracing::warn!(name, "this variable is unknown: is it misspelt?");
+        tracing::warn!(name, "unknown variable: is it misspelt?");
     }
     if let Err(error) = &settings {
         // Clients look for it at the place that they were given, which is not the default's. Under Lambda leaving would fail
         // the function.
         if mode == Mode::Standalone && error.names("LEASEKEEPER_SOCKET") {
-            tracing::error!(%error, "it is not known where to listen");
+            tracing::error!(%error, "LEASEKEEPER_SOCKET is wrong, so there is nowhere to listen");
             return ExitCode::FAILURE;
         }
-        tracing::error!(%error, "settings are missing or wrong: every lock request gets this as its answer");
+        tracing::error!(%error, "settings are missing or wrong: every lock request is answered with this error");
     }
     if mode != Mode::Standalone && matches!(settings, Ok(Settings { store: StoreKind::Memory, .. })) {
         tracing::warn!("locks are kept in this process's memory: no other environment or process is excluded");
@@ -62,7 +62,7 @@ async fn live(mode: Mode, bootstrap: Bootstrap, settings: Result<Settings, Setti
     match socket.bind() {
         Ok(()) => announce(socket.path(), mode, settings.as_ref().ok()),
         Err(error) => {
-            tracing::error!(%error, "no lock can be asked for");
+            tracing::error!(%error, "the lock socket cannot be opened: no lock can be acquired");
             // Under Lambda leaving would fail the function; each invocation makes the server try again.
             if mode == Mode::Standalone {
                 return ExitCode::FAILURE;

@@ -121,7 +121,7 @@ async fn an_api_that_refuses_connections_is_asked_again() {
 #[tokio::test]
 async fn an_endpoint_that_is_none_leaves_it_alive_and_says_so() {
     let mut extension = Extension::start(&[("AWS_LAMBDA_RUNTIME_API", "not an address")]);
-    extension.logged("AWS_LAMBDA_RUNTIME_API is no host and port").await;
+    extension.logged("AWS_LAMBDA_RUNTIME_API is not a host and port").await;
     extension.assert_lives();
 }
 
@@ -190,7 +190,7 @@ async fn an_emptied_tmp_gets_its_socket_back_with_the_next_invocation() {
     let parked = api.registered().await;
     std::fs::remove_dir_all(extension.path().parent().unwrap()).unwrap();
     parked.invoke("one").await;
-    extension.logged("bound anew").await;
+    extension.logged("has been created again").await;
     let mut client = extension.connect().await;
     client.ask(1, Op::Hello).await;
     assert_eq!(client.line().await["ok"]["version"], 1);
@@ -203,12 +203,12 @@ async fn a_socket_that_cannot_be_bound_does_not_end_it() {
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let path = dir.path().join("lock.sock");
     let mut extension = Extension::under(&api, &[("LEASEKEEPER_SOCKET", path.to_str().unwrap())]);
-    let logged = extension.logged("no lock can be asked for").await;
+    let logged = extension.logged("the lock socket cannot be opened").await;
     assert!(logged["error"].as_str().unwrap().contains("has mode 0755, not 0700"), "{logged}");
     let parked = api.registered().await;
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
     parked.invoke("one").await;
-    extension.logged("bound anew").await;
+    extension.logged("has been created again").await;
     soon("a connection", tokio::net::UnixStream::connect(path)).await.unwrap();
 }
 

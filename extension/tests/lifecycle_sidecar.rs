@@ -23,7 +23,7 @@ async fn a_signal_ends_a_sidecar_and_takes_its_socket_away() {
         client.ask(1, Op::Hello).await;
         assert_eq!(client.line().await["ok"]["version"], 1);
         extension.signal(signal);
-        extension.logged("every lock is given back").await;
+        extension.logged("every lock has been given back").await;
         assert_eq!(extension.ended().await.code(), Some(0));
         assert!(!extension.path().exists());
     }
@@ -39,7 +39,7 @@ async fn a_sidecars_end_waits_for_believing_clients_and_no_longer_than_they_stay
     assert_eq!(client.line().await, json!({"event": "lost", "lease": 1, "reason": "shutdown"}));
     extension.assert_lives();
     drop(client);
-    extension.logged("every lock is given back").await;
+    extension.logged("every lock has been given back").await;
     assert_eq!(extension.ended().await.code(), Some(0));
 }
 
@@ -82,7 +82,7 @@ async fn a_second_sidecar_on_the_same_socket_says_so_and_ends() {
     first.logged("listening").await;
     let path = first.path();
     let mut second = Extension::start(&[("LEASEKEEPER_SOCKET", path.to_str().unwrap())]);
-    let logged = second.logged("no lock can be asked for").await;
+    let logged = second.logged("the lock socket cannot be opened").await;
     assert!(logged["error"].as_str().unwrap().contains("another process listens"), "{logged}");
     assert_eq!(second.ended().await.code(), Some(1));
     first.connect().await;
@@ -129,7 +129,7 @@ async fn with_wrong_settings_it_comes_up_and_each_acquire_names_them() {
 async fn a_sidecar_that_cannot_know_where_to_listen_ends() {
     let wrong = [("LEASEKEEPER_SOCKET", "lock.sock"), ("LEASEKEEPER_LEASE_MS", "5")];
     let mut extension = Extension::start(&wrong);
-    let logged = extension.logged("where to listen").await;
+    let logged = extension.logged("nowhere to listen").await;
     assert_eq!(logged["level"], "ERROR");
     let error = logged["error"].as_str().unwrap();
     assert!(error.contains("LEASEKEEPER_SOCKET is \"lock.sock\": it must be an absolute path"), "{error}");
@@ -152,7 +152,7 @@ async fn under_lambda_it_lives_on_whatever_its_socket_should_be() {
 #[tokio::test]
 async fn a_misspelt_variable_is_warned_about() {
     let mut extension = Extension::start(&[("LEASEKEEPER_TABEL", "locks"), ("LEASEKEEPER_STRICT_RELEASE", "true")]);
-    let logged = extension.logged("this variable is unknown").await;
+    let logged = extension.logged("unknown variable").await;
     assert_eq!((&logged["level"], &logged["name"]), (&json!("WARN"), &json!("LEASEKEEPER_TABEL")));
     let next = soon("the next line", extension.logged("")).await;
     assert_eq!(next["message"], "listening", "the other one is known");

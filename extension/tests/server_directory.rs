@@ -48,7 +48,7 @@ async fn a_file_in_the_directorys_place_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("leasekeeper"), "mine").unwrap();
     let error = bind(&dir).unwrap_err();
-    assert!(error.contains("no directory") && error.ends_with(ELSEWHERE), "{error}");
+    assert!(error.contains("not a directory") && error.ends_with(ELSEWHERE), "{error}");
 }
 
 #[tokio::test]
@@ -56,7 +56,7 @@ async fn a_missing_parent_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let mut socket = Socket::new(dir.path().join("missing/leasekeeper/lock.sock"), false);
     let error = socket.bind().unwrap_err().to_string();
-    assert!(error.contains("missing/leasekeeper cannot be made"), "{error}");
+    assert!(error.contains("missing/leasekeeper cannot be created"), "{error}");
     let parent = dir.path().join("missing");
     assert!(error.ends_with(&format!("create its parent first (`mkdir -p {}`)", parent.display())), "{error}");
 }
@@ -77,7 +77,7 @@ async fn a_parent_that_is_no_directory_is_told_with_what_to_do() {
     fs::write(dir.path().join("file"), "mine").unwrap();
     let mut socket = Socket::new(dir.path().join("file/leasekeeper/lock.sock"), false);
     let error = socket.bind().unwrap_err().to_string();
-    assert!(error.contains("file/leasekeeper cannot be made") && error.ends_with(ELSEWHERE), "{error}");
+    assert!(error.contains("file/leasekeeper cannot be created") && error.ends_with(ELSEWHERE), "{error}");
 }
 
 /// Binds with the other setting of `LEASEKEEPER_PEER_UIDS` than the previous run had.

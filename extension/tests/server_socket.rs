@@ -51,7 +51,7 @@ async fn a_file_that_is_no_socket_is_left_alone() {
     directory(&dir, 0o700);
     fs::write(socket_in(dir.path()), "mine").unwrap();
     let error = bind(&dir).unwrap_err();
-    assert!(error.contains("no socket"), "{error}");
+    assert!(error.contains("is not a socket"), "{error}");
     assert_eq!(fs::read_to_string(socket_in(dir.path())).unwrap(), "mine");
 }
 

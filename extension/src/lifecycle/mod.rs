@@ -85,7 +85,7 @@ async fn standalone(driver: &UnboundedSender<Command>, recheck: &Recheck) -> Exi
     loop {
         tokio::select! {
             signal = signals.next() => {
-                tracing::info!(signal, "ending: locks are given back; a second signal ends it at once");
+                tracing::info!(signal, "ending: giving locks back; a second signal ends it at once");
                 break;
             }
             () = tokio::time::sleep(SIDECAR_RECHECK) => recheck.ask(),
@@ -103,7 +103,7 @@ async fn standalone(driver: &UnboundedSender<Command>, recheck: &Recheck) -> Exi
 async fn under_lambda(mode: Mode, driver: UnboundedSender<Command>, recheck: Recheck, registered: impl FnOnce()) {
     tokio::spawn(ignore(Signals::listen()));
     let Some(endpoint) = endpoint(std::env::var("AWS_LAMBDA_RUNTIME_API").ok()) else {
-        tracing::error!("AWS_LAMBDA_RUNTIME_API is no host and port: the extension cannot register");
+        tracing::error!("AWS_LAMBDA_RUNTIME_API is not a host and port: the extension cannot register");
         return std::future::pending().await;
     };
     let id: Arc<str> = register::register(mode).await.into();
@@ -116,7 +116,7 @@ async fn under_lambda(mode: Mode, driver: UnboundedSender<Command>, recheck: Rec
         match tokio::spawn(events).await {
             Ok(()) => return,
             Err(fault) => {
-                tracing::error!(%fault, "the event loop failed and starts anew");
+                tracing::error!(%fault, "the event loop failed and is restarted");
                 backoff.wait().await;
             }
         }
@@ -143,8 +143,8 @@ async fn give_back(driver: &UnboundedSender<Command>, within: Duration) {
         return tracing::error!("nothing is given back: the lock driver has failed");
     }
     match tokio::time::timeout(within, told).await {
-        Ok(Ok(())) => tracing::info!("every lock is given back"),
-        Ok(Err(_)) => tracing::error!("the lock driver failed while locks were given back"),
+        Ok(Ok(())) => tracing::info!("every lock has been given back"),
+        Ok(Err(_)) => tracing::error!("the lock driver failed while giving locks back"),
         Err(_) => tracing::warn!(
             within_ms = u64::try_from(within.as_millis()).unwrap_or(u64::MAX),
             "some locks could not be given back in time: their leases expire"
@@ -161,9 +161,8 @@ struct Signals {
 
 impl Signals {
     fn listen() -> Self {
-        let listen = |kind| {
-            signal(kind).inspect_err(|error| tracing::error!(%error, ?kind, "a signal cannot be listened to")).ok()
-        };
+        let listen =
+            |kind| signal(kind).inspect_err(|error| tracing::error!(%error, ?kind, "cannot listen for a signal")).ok();
         Self { terminate: listen(SignalKind::terminate()), interrupt: listen(SignalKind::interrupt()) }
     }
 

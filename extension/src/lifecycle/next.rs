@@ -33,11 +33,11 @@ pub(super) async fn serve(client: Arc<PooledClient>, id: Arc<str>, driver: Unbou
             }
             Ok(Event::Shutdown { reason, deadline_ms }) => {
                 let within = shutdown_budget(deadline_ms, clock::now().wall);
-                tracing::info!(reason, "the environment ends: locks are given back");
+                tracing::info!(reason, "the environment ends: giving locks back");
                 return give_back(&driver, within).await;
             }
             Err(fault) => {
-                tracing::error!(fault, "no event could be read from the Extensions API: it is asked again");
+                tracing::error!(fault, "no event could be read from the Extensions API: asking again");
                 backoff.wait().await;
             }
         }

@@ -29,10 +29,10 @@ pub(super) async fn register(mode: Mode) -> String {
                 return registered.extension_id;
             }
             Err(error) => {
-                tracing::error!(%error, name, ?events, "the extension is not registered yet: it is tried again");
+                tracing::error!(%error, name, ?events, "the extension is not registered yet: trying again");
                 if is_refusal(&error) {
                     events = if events == ALL { SHUTDOWN_ONLY } else { ALL };
-                    tracing::warn!(?events, "these events are asked for instead");
+                    tracing::warn!(?events, "asking for these events instead");
                 }
             }
         }

@@ -110,7 +110,7 @@ impl Connection {
                 biased;
                 () = watch.dead() => return Gone::Closed,
                 () = overflow.happened() => {
-                    tracing::warn!(client = self.client, "a client does not read what it is sent: it is given up");
+                    tracing::warn!(client = self.client, "a client does not read what it is sent: its connection is closed");
                     return Gone::Faulted;
                 }
                 () = driver.closed(), if driver_lives => {
@@ -150,7 +150,7 @@ impl Connection {
 
     fn closed(&mut self) -> Gone {
         if self.lines.is_torn() {
-            self.fail(None, Code::Protocol, "the last line has no newline: it was not obeyed");
+            self.fail(None, Code::Protocol, "the last line has no newline and was ignored");
         }
         Gone::Closed
     }
@@ -170,7 +170,7 @@ impl Connection {
                 }
             }
             Err(rejected) => {
-                tracing::debug!(client = self.client, message = rejected.message, "a line is no request");
+                tracing::debug!(client = self.client, message = rejected.message, "a line is not a valid request");
                 self.fail(rejected.id, rejected.code, rejected.message);
             }
         }
@@ -179,7 +179,7 @@ impl Connection {
     /// The driver is gone: nobody else will answer.
     fn answer_for_the_driver(&mut self) {
         for id in std::mem::take(&mut self.forwarded) {
-            self.fail(Some(id), Code::Unavailable, "the extension failed; its log says how");
+            self.fail(Some(id), Code::Unavailable, "the extension failed: see its log");
         }
     }
 

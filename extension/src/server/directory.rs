@@ -24,7 +24,7 @@ pub(super) fn prepare(directory: &Path, socket: &OsStr, shared: bool) -> Result<
     let opened = open(directory)?;
     let set_mode = || {
         rustix::fs::fchmod(&opened, Mode::from_raw_mode(wanted))
-            .map_err(|errno| format!("cannot get mode {wanted:04o}: {errno}"))
+            .map_err(|errno| format!("cannot be given mode {wanted:04o}: {errno}"))
     };
     if made {
         // The umask may have taken bits away from the mode, or a shared socket needs more.
@@ -37,7 +37,7 @@ pub(super) fn prepare(directory: &Path, socket: &OsStr, shared: bool) -> Result<
     }
     if stat.st_mode & 0o7777 == other && holds_nothing_but(&opened, socket) {
         let mode = format!("{wanted:04o}");
-        tracing::info!(directory = %directory.display(), mode, "the lock socket's directory gets another mode");
+        tracing::info!(directory = %directory.display(), mode, "the mode of the lock socket's directory is being changed");
         return set_mode();
     }
     let mode = stat.st_mode & 0o777;
@@ -58,16 +58,16 @@ fn make(directory: &Path) -> Result<bool, String> {
         Err(Errno::EXIST) => Ok(false),
         Err(errno @ Errno::NOENT) => {
             let parent = directory.parent().unwrap_or(directory).display();
-            Err(format!("cannot be made: {errno}; create its parent first (`mkdir -p {parent}`)"))
+            Err(format!("cannot be created: {errno}; create its parent first (`mkdir -p {parent}`)"))
         }
-        Err(errno) => Err(format!("cannot be made: {errno}; {}", elsewhere(directory))),
+        Err(errno) => Err(format!("cannot be created: {errno}; {}", elsewhere(directory))),
     }
 }
 
 fn open(directory: &Path) -> Result<OwnedFd, String> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::open(directory, flags, Mode::empty()).map_err(|errno| match errno {
-        Errno::LOOP | Errno::NOTDIR => format!("is a symbolic link or no directory; {}", elsewhere(directory)),
+        Errno::LOOP | Errno::NOTDIR => format!("is a symbolic link or not a directory; {}", elsewhere(directory)),
         errno => format!("cannot be opened: {errno}; {}", elsewhere(directory)),
     })
 }

@@ -91,8 +91,8 @@ pub async fn run(
             },
             () = recheck.asked() => match socket.rebind_if_missing() {
                 Ok(false) => {}
-                Ok(true) => tracing::warn!(path = %socket.path().display(), "the lock socket was missing and is bound anew"),
-                Err(error) => tracing::error!(%error, "the lock socket is missing and cannot be bound"),
+                Ok(true) => tracing::warn!(path = %socket.path().display(), "the lock socket was missing and has been created again"),
+                Err(error) => tracing::error!(%error, "the lock socket is missing and cannot be created again"),
             },
         }
     }
@@ -112,7 +112,7 @@ fn admit(stream: &UnixStream, limits: &Limits, open: usize) -> Result<peer::Watc
         .map_err(|error| Failure::new(Code::Denied, format!("the peer's user cannot be read: {error}")))?;
     let own = rustix::process::geteuid().as_raw();
     if peer.uid() != own && peer.uid() != 0 && !limits.peer_uids.contains(&peer.uid()) {
-        let message = format!("user {} may not use this socket: LEASEKEEPER_PEER_UIDS does not list it", peer.uid());
+        let message = format!("user {} may not use this socket: it is not listed in LEASEKEEPER_PEER_UIDS", peer.uid());
         return Err(Failure::new(Code::Denied, message));
     }
     if open >= limits.connections {

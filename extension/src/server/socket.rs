@@ -120,7 +120,7 @@ impl Socket {
             Err(errno) => return Err(self.error(format!("cannot be read: {errno}"))),
         };
         if FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
-            return Err(self.error("is a file that is no socket: remove it or use another path"));
+            return Err(self.error("is not a socket: remove it or use another path"));
         }
         if stat.st_uid != rustix::process::geteuid().as_raw() {
             return Err(self.error(format!("is a socket of user {}: remove it or use another path", stat.st_uid)));
@@ -132,7 +132,7 @@ impl Socket {
                     self.error("is in use: another process listens on it; stop that process or use another path")
                 );
             }
-            Err(errno) => return Err(self.error(format!("cannot be asked whether it is in use: {errno}"))),
+            Err(errno) => return Err(self.error(format!("cannot be checked for another listener: {errno}"))),
         }
         match rustix::fs::unlink(&self.path) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),

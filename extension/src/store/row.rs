@@ -73,7 +73,7 @@ fn number<'i>(item: &'i Item, name: &str, expected: &str) -> Result<&'i str, Str
 fn text(item: &Item, name: &str) -> Result<Text, String> {
     match item.get(name) {
         Some(AttributeValue::S(text)) if !text.is_empty() => Ok(Text::from(text.as_str())),
-        other => Err(unfit(name, other, "a text that is not empty (type S)")),
+        other => Err(unfit(name, other, "a non-empty string (type S)")),
     }
 }
 

@@ -143,7 +143,7 @@ where
         }
         // What follows is found before anything was connected.
         None if place.region.is_none() => {
-            Answer::Denied(Refusal::Config, format!("no Region is set, as by AWS_REGION: {text}"))
+            Answer::Denied(Refusal::Config, format!("no Region is set (AWS_REGION): {text}"))
         }
         // Such as an endpoint that is no URL.
         None => Answer::Denied(Refusal::Config, text),
