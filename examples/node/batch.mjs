@@ -3,9 +3,12 @@
 import { setTimeout as work } from 'node:timers/promises';
 import { LockError, locked } from 'leasekeeper';
 
-const processOrder = locked({ key: 'customer:{id}', values: { id: (order) => order.customer_id }, waitMs: 0 }, async (order) => {
-  await work(order.work_ms ?? 20);
-});
+const processOrder = locked(
+  { key: 'customer:{id}', values: { id: (order) => order.customer_id }, waitMs: 0 },
+  async (order) => {
+    await work(order.work_ms ?? 20);
+  },
+);
 
 export async function handler({ Records }, context) {
   const batchItemFailures = [];

@@ -44,6 +44,16 @@ test('busy says when to come again, and of the holder only to whoever asks', asy
   await held.release();
 });
 
+test('the stack tells who asked', async () => {
+  const held = await lock('stack');
+  async function whoAsked() {
+    await tryLock('stack');
+  }
+  const error = await whoAsked().then(assert.fail, (error) => error);
+  assert.match(error.stack, /^Leasekeeper\.Busy: .*\n.*acquire[\s\S]*whoAsked/);
+  await held.release();
+});
+
 test('who waits gets the lock soon after it is given back', async () => {
   const held = await lock('c');
   setTimeout(() => held.release(), 200);

@@ -2,7 +2,7 @@
 // One connection to the extension: requests out, replies and events in, each request with its bound.
 
 const { answerBound, plan, releaseBound } = require('./budget.js');
-const { lockError } = require('./errors.js');
+const { fromHere, lockError } = require('./errors.js');
 const { State } = require('./state.js');
 const transport = require('./transport.js');
 const { granted } = require('./wire.js');
@@ -191,7 +191,11 @@ class Connection {
     this.look();
     const lease = this.#state.held();
     const bound = answerBound(this.#invocation?.remainingMs());
-    return this.#ask(op, { lease }, bound, () => noAnswer(bound));
+    try {
+      return await this.#ask(op, { lease }, bound, () => noAnswer(bound));
+    } catch (error) {
+      throw fromHere(error);
+    }
   }
 
   async check() {

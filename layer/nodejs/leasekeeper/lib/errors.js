@@ -36,14 +36,14 @@ const TEXTS = {
   unavailable: (message) => `Leasekeeper is unavailable at the moment; try again: ${message}`,
   denied: (message) => `access to the lock table was refused; check the function's role and credentials: ${message}`,
   config: (message) => `Leasekeeper is misconfigured: ${message}`,
-  foreign_row: (message) =>
-    `the key is used for something other than a lock; use another key or another table: ${message}`,
+  foreign_row: (message) => `the key is used for something other than a lock; use another key or another table: ${message}`,
   protocol: (message) => `the lock request is invalid: ${message}`,
   release_unconfirmed: (message) =>
     'the lock was given back, but this is not confirmed: others may find it held until the extension succeeds or the ' +
     `lease ends${words(message)}`,
   extension_missing: (message) => message,
-  unknown: (message) => `this version of the package does not understand the extension's answer; update the package: ${message}`,
+  unknown: (message) =>
+    `this version of the package does not understand the extension's answer; update the package: ${message}`,
 };
 
 /** A property that neither logs nor JSON show by themselves. */
@@ -115,6 +115,12 @@ function lockError(code, message, details) {
   return new CLASSES[known](known, message, details);
 }
 
+/** Lets a lock error's stack tell who asked, instead of the socket's event that brought it. For `throw` after an await. */
+function fromHere(error) {
+  if (error instanceof LockError) Error.captureStackTrace(error, fromHere);
+  return error;
+}
+
 /** Attaches a clean-up's error to the application's own, which stays what it was. */
 function attach(error, cleanUp) {
   console.warn(`leasekeeper: after the work had failed: ${cleanUp.code}: ${cleanUp.message}`);
@@ -125,6 +131,7 @@ module.exports = {
   CODES: Object.keys(CLASSES).filter((code) => code !== 'unknown'),
   REASONS,
   attach,
+  fromHere,
   lockError,
   LockError,
   BusyError,

@@ -1,6 +1,8 @@
 'use strict';
 // A held lock: gives it back, and tells how it stands.
 
+const { fromHere } = require('./errors.js');
+
 class Lease {
   #connection;
   #grant;
@@ -102,7 +104,7 @@ class Lease {
     try {
       await this.release();
     } catch (error) {
-      if (error.code !== 'release_unconfirmed' || strict) throw error;
+      if (error.code !== 'release_unconfirmed' || strict) throw fromHere(error);
       console.warn(`leasekeeper: ${error.code}: ${error.message}`);
     }
   }

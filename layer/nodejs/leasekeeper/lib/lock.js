@@ -3,7 +3,7 @@
 
 const { Connection } = require('./connection.js');
 const { currentInvocation, invocationOf, within } = require('./context.js');
-const { attach } = require('./errors.js');
+const { attach, fromHere } = require('./errors.js');
 const { checkKey } = require('./key.js');
 const { Lease } = require('./lease.js');
 const { readSettings } = require('./settings.js');
@@ -32,8 +32,12 @@ async function acquire(key, options) {
   const { waitMs, leaseMs, reserveMs, context, signal, strictRelease } = options;
   const invocation = context === undefined ? currentInvocation() : invocationOf(context);
   const wishes = { waitMs, leaseMs, reserveMs };
-  const { connection, grant } = await Connection.acquire({ key, settings, wishes, invocation, signal });
-  return new Lease(connection, key, grant, strictRelease ?? settings.strictRelease);
+  try {
+    const { connection, grant } = await Connection.acquire({ key, settings, wishes, invocation, signal });
+    return new Lease(connection, key, grant, strictRelease ?? settings.strictRelease);
+  } catch (error) {
+    throw fromHere(error);
+  }
 }
 
 async function lock(key, options = {}) {

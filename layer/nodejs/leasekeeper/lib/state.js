@@ -74,10 +74,7 @@ class State {
     if (this.#parting) return fromWire(this.#parting);
     if (this.phase === 'lost' && this.#lease !== undefined) return this.lost();
     if (this.phase !== 'held' && this.phase !== 'lost') return givenBack();
-    return lockError(
-      'extension_missing',
-      'the Leasekeeper extension closed the connection without an answer: see its log',
-    );
+    return lockError('extension_missing', 'the Leasekeeper extension closed the connection without an answer: see its log');
   }
 
   /** Sends a request; `tell(error, ok)` is called once. Throws if the connection has ended. */
