@@ -105,18 +105,21 @@ async fn a_node_function_in_a_runtime_loop_holds_the_lock_during_its_handler_onl
     holds_during_the_handler(&db, config(&db, node())).await;
 }
 
+/// The tests' own loop again: a wrapped handler answers that its lock is lost at the very moment of the time-out, and may be
+/// the faster one.
 #[tokio::test]
 async fn after_a_timeout_the_row_is_gone_and_the_next_invocation_works() {
     let db = Dynamo::start().await;
-    let rie = Rie::start(RieConfig { timeout_s: 2, ..config(&db, rust()) }).await.unwrap();
-    let (reply, _) =
-        tokio::join!(rie.invoke(json!({"customer_id": "slow", "work_ms": 60_000})), row(&db, &rie, "customer:slow"));
+    let rie = Rie::start(RieConfig { timeout_s: 2, ..config(&db, steps()) }).await.unwrap();
+    let acquire = json!({"do": "send", "line": {"op": "acquire", "key": "slow"}});
+    let slow = json!({"steps": [acquire, {"do": "sleep", "ms": 60_000}]});
+    let (reply, _) = tokio::join!(rie.invoke(slow), row(&db, &rie, "slow"));
     let reply = reply.unwrap();
     assert!(reply.body.contains("Task timed out"), "{reply:?} {}", rie.log());
-    assert!(gone_within(&db, "customer:slow", Duration::from_secs(2)).await, "{}", rie.log());
-    let again = rie.invoke(json!({"customer_id": "slow"})).await.unwrap();
-    assert!(again.body.contains("\"owner\""), "{again:?} {}", rie.log());
-    assert_eq!(db.item("customer:slow"), None);
+    assert!(gone_within(&db, "slow", Duration::from_secs(2)).await, "{}", rie.log());
+    let again = rie.invoke(json!({"steps": [acquire]})).await.unwrap();
+    let answer: Value = serde_json::from_str(&again.body).unwrap();
+    assert!(answer[0]["ok"]["waited_ms"].is_u64(), "{again:?} {}", rie.log());
 }
 
 #[tokio::test]
