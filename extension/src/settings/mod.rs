@@ -71,7 +71,8 @@ pub enum LogFormat {
 /// What is needed before, and whether or not, the settings as a whole are right: the extension comes up either way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bootstrap {
-    /// Where to listen; the default where the setting is wrong, so that a request still gets its `config` error.
+    /// Where to listen; the default where the setting is wrong, so that under Lambda a request still gets its `config` error. A
+    /// sidecar ends instead.
     pub socket: PathBuf,
     /// Who may connect besides ourselves; nobody where the setting is wrong.
     pub peer_uids: Vec<u32>,
