@@ -19,7 +19,7 @@ help: ## Show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
 
 .PHONY: test
-test: fmt-check clippy build unit doctest vectors lint layer-check ## Every check (cold: under 30 minutes, warm: under 5)
+test: fmt-check clippy build unit doctest vectors node python lint layer-check ## Every check (cold: under 30 minutes, warm: under 5)
 	@echo '== all checks passed'
 
 .PHONY: demo
@@ -64,6 +64,16 @@ vectors: tools ## The shared test vectors, read by Python and by Node
 	@echo '== vectors in Python and in Node'
 	python3 tests/vectors/run.py
 	node tests/vectors/run.mjs
+
+.PHONY: node
+node: build ## The Node client: packed, installed, tested with Node 18, 20 and 22, types, lint
+	@echo '== Node client'
+	scripts/check-node
+
+.PHONY: python
+python: build ## The Python client: packed, installed, tested with every Python there is, types, lint
+	@echo '== Python client'
+	scripts/check-python
 
 .PHONY: lint
 lint: tools ## Template and shell scripts

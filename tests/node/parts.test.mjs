@@ -63,7 +63,7 @@ test('waits and bounds', () => {
     [{ reserveMs: 8_000 }, none, 60_000, [5_000, undefined, 8_500]],
     [{ reserveMs: 8_000 }, none, 10_000, [2_000, undefined, 5_500]],
     [{ reserveMs: 8_000, waitMs: 30_000 }, none, 20_000, [12_000, undefined, 15_500]],
-    [{ waitMs: 30_000 }, none, 10_000, [9_800, undefined, 9_800]],
+    [{ waitMs: 30_000 }, none, 10_000, [9_500, undefined, 9_800]],
     // Outside an invocation a wait outlasts one dead holder, and is sent.
     [{}, none, undefined, [25_000, undefined, 28_500]],
     [{ leaseMs: 30_000 }, none, undefined, [35_000, 30_000, 38_500]],
@@ -143,12 +143,16 @@ test('freezes that stop different clocks add up; a wall clock that steps back hi
   assert.ok(elapsed.now() <= 6_000 + elapsed.slackMs);
 });
 
-test('the real clocks agree with each other', async () => {
+test('the real clocks agree with each other', () => {
+  const before = performance.now();
   const elapsed = new Elapsed();
-  const began = performance.now();
-  while (performance.now() - began < 300) elapsed.now();
+  const after = performance.now();
+  while (performance.now() - after < 300) elapsed.now();
+  const least = performance.now() - after;
   const now = elapsed.now();
-  assert.ok(Math.abs(now - 300) <= elapsed.slackMs + 5, String(now));
+  const most = performance.now() - before;
+  // The wall clock of a machine may be adjusted meanwhile, by a little.
+  assert.ok(now >= least && now <= most + elapsed.slackMs + 5, `${now} is not in ${least} to ${most}`);
 });
 
 test('every code has a class, a name for Lambda, and a text', () => {

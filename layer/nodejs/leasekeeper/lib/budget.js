@@ -12,6 +12,8 @@ const WAIT = 5_000;
 const LEASE = 20_000;
 /** The last request of a wait is not clipped by the wait: one attempt's time-out, and some for two processes to take turns. */
 const LAST_ATTEMPT = 3_500;
+/** Of a wait that the invocation's end cuts short this is left for the answer, or a busy lock would look like silence. */
+const LAST_WORD = 300;
 /** How long an answer that needs no DynamoDB may take; a starved extension on a small function needs some of it. */
 const ANSWER = 3_000;
 /** What a release may cost an invocation at most. */
@@ -35,7 +37,8 @@ function plan({ waitMs, leaseMs, reserveMs }, settings, remaining) {
   const left = Math.max(0, remaining - Math.max(reserveMs ?? KEPT, KEPT));
   if (left === 0) throw lockError('budget_exhausted');
   const usual = settings.waitMs ?? WAIT;
-  const wait = waitMs === undefined && reserveMs === undefined ? undefined : Math.min(waitMs ?? usual, left);
+  const cut = Math.min(left, Math.max(0, remaining - KEPT - LAST_WORD));
+  const wait = waitMs === undefined && reserveMs === undefined ? undefined : Math.min(waitMs ?? usual, cut);
   return { waitMs: wait, leaseMs, boundMs: Math.min((wait ?? usual) + LAST_ATTEMPT, remaining - KEPT) };
 }
 

@@ -7,6 +7,8 @@ const { openSync, readSync } = require('node:fs');
 const BOOT_GRAIN_MS = 10;
 /** How finely `Date` tells the wall clock. */
 const WALL_GRAIN_MS = 1;
+/** Readings this close together are of one moment. */
+const AT_ONCE_MS = 0.5;
 
 const uptime = { fd: undefined, text: Buffer.alloc(64) };
 
@@ -45,23 +47,31 @@ class Elapsed {
   constructor(clocks = REAL) {
     this.clocks = clocks;
     this.total = 0;
-    this.mono = clocks.mono();
-    this.coarse = Object.entries(clocks.grains).map(([name, grain]) => ({
-      name,
-      grain,
-      // What the clock showed, and what the sum was, when the two were last compared and differed.
-      shown: clocks[name](),
-      total: 0,
-    }));
+    this.coarse = Object.entries(clocks.grains).map(([name, grain]) => ({ name, grain }));
+    const { mono, coarse } = this.#readings();
+    this.mono = mono;
+    // What each clock showed, and what the sum was, when the two were last compared and differed.
+    this.coarse = this.coarse.map((clock, index) => ({ ...clock, shown: coarse[index], total: 0 }));
     this.slackMs = 2 * Math.max(0, ...Object.values(clocks.grains));
+  }
+
+  /**
+   * Every clock at one moment. A process that is stopped between two readings would count that time twice: it reads again, a
+   * few times, and then rather counts too much.
+   */
+  #readings() {
+    for (let attempt = 1; ; attempt += 1) {
+      const mono = this.clocks.mono();
+      const coarse = this.coarse.map((clock) => this.clocks[clock.name]());
+      if (this.clocks.mono() - mono < AT_ONCE_MS || attempt === 5) return { mono, coarse };
+    }
   }
 
   /** What has passed since this was made. */
   now() {
-    const mono = this.clocks.mono();
+    const { mono, coarse: readings } = this.#readings();
     this.total += Math.max(0, mono - this.mono);
     this.mono = mono;
-    const readings = this.coarse.map((clock) => this.clocks[clock.name]());
     const ahead = (clock, index) => readings[index] - clock.shown - (this.total - clock.total);
     const most = Math.max(
       0,

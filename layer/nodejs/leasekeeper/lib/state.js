@@ -65,7 +65,7 @@ class State {
 
   /** How the release ended: undefined, or its error. */
   released() {
-    if (this.phase === 'released' || this.phase === 'closed') return undefined;
+    if (this.phase === 'released') return undefined;
     return this.phase === 'lost' ? this.lost() : lockError('release_unconfirmed', this.#words);
   }
 
