@@ -2,17 +2,26 @@
 
 use crate::settings::{Bootstrap, LogFormat, Settings};
 use std::borrow::Cow;
+use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::{self, MakeWriter};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry;
 
-/// Sends this process's events to standard output from now on.
-pub fn init(bootstrap: &Bootstrap) {
-    let subscriber = subscriber(bootstrap, std::io::stdout);
+/// Lines that may wait for a reader of standard output; more are dropped.
+const MAX_LINES: usize = 4_096;
+
+/// Sends this process's events to standard output from now on, until what this returns is dropped, which writes what waits.
+///
+/// A thread of its own writes them: a pipe that nobody empties must not hold up a renewal.
+pub fn init(bootstrap: &Bootstrap) -> WorkerGuard {
+    let lossy = NonBlockingBuilder::default().lossy(true).buffered_lines_limit(MAX_LINES).thread_name("log");
+    let (writer, guard) = lossy.finish(std::io::stdout());
+    let subscriber = subscriber(bootstrap, writer);
     // A second call changes nothing: the first subscriber stays.
     let _ = tracing::subscriber::set_global_default(subscriber);
+    guard
 }
 
 fn subscriber<W>(bootstrap: &Bootstrap, writer: W) -> Box<dyn tracing::Subscriber + Send + Sync>

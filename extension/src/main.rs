@@ -23,7 +23,7 @@ fn main() -> ExitCode {
         }
     }
     let (bootstrap, settings) = settings::read_env();
-    log::init(&bootstrap);
+    let _written_at_the_end = log::init(&bootstrap);
     for name in settings::unknown_in_env() {
         tracing::warn!(name, "unknown variable: is it misspelt?");
     }

@@ -157,3 +157,28 @@ async fn a_misspelt_variable_is_warned_about() {
     let next = soon("the next line", extension.logged("")).await;
     assert_eq!(next["message"], "listening", "the other one is known");
 }
+
+/// A pipe takes 64 KiB before it makes a writer wait; each cycle logs two lines.
+#[tokio::test]
+async fn a_log_that_nobody_reads_holds_up_no_lock() {
+    let mut extension = Extension::start(&[]);
+    let mut client = client(&mut extension).await;
+    for id in 0..1_000 {
+        client.ask(2 * id, acquire("k", "one")).await;
+        let lease = client.line().await["ok"]["lease"].as_u64().expect("granted");
+        client.ask(2 * id + 1, Op::Release { lease }).await;
+        assert!(client.line().await["ok"].is_object());
+    }
+}
+
+#[tokio::test]
+async fn a_log_that_is_closed_ends_nothing() {
+    let mut extension = Extension::start(&[]);
+    let mut client = client(&mut extension).await;
+    extension.close_log();
+    for id in 0..10 {
+        client.ask(id, acquire(&format!("k{id}"), "one")).await;
+        assert!(client.line().await["ok"].is_object());
+    }
+    extension.assert_lives();
+}

@@ -14,7 +14,7 @@ use tokio::process::{Child, ChildStdout, Command};
 pub(crate) struct Extension {
     pub(crate) dir: tempfile::TempDir,
     child: Child,
-    log: Lines<BufReader<ChildStdout>>,
+    log: Option<Lines<BufReader<ChildStdout>>>,
 }
 
 impl Extension {
@@ -33,7 +33,7 @@ impl Extension {
         let mut command = Command::from(command);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
         let log = BufReader::new(child.stdout.take().unwrap()).lines();
-        Self { dir, child, log }
+        Self { dir, child, log: Some(log) }
     }
 
     /// Starts it as Lambda would.
@@ -56,7 +56,8 @@ impl Extension {
     pub(crate) async fn logged(&mut self, message: &str) -> Value {
         let found = async {
             loop {
-                let line = self.log.next_line().await.unwrap().expect("the process lives");
+                let log = self.log.as_mut().expect("the log was not closed");
+                let line = log.next_line().await.unwrap().expect("the process lives");
                 let line: Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("no JSON: {line}"));
                 if line["message"].as_str().is_some_and(|said| said.contains(message)) {
                     return line;
@@ -64,6 +65,11 @@ impl Extension {
             }
         };
         soon(message, found).await
+    }
+
+    /// Nobody will ever read it again.
+    pub(crate) fn close_log(&mut self) {
+        self.log = None;
     }
 
     pub(crate) fn signal(&self, signal: rustix::process::Signal) {
