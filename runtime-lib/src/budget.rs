@@ -21,6 +21,10 @@ const LEASE: Duration = Duration::from_secs(20);
 /// take turns on a slow CPU.
 const LAST_ATTEMPT: Duration = Duration::from_millis(3_500);
 
+/// Of a wait that the invocation's end cuts short this is left for the answer, or a busy lock would look like an extension
+/// that does not answer.
+const LAST_WORD: Duration = Duration::from_millis(300);
+
 /// How long an answer that needs no DynamoDB may take; a starved extension on a small function needs some of it.
 const ANSWER: Duration = Duration::from_secs(3);
 
@@ -75,7 +79,7 @@ pub(crate) fn plan(wishes: Wishes, settings: &Settings, remaining: Option<Durati
     let usual = settings.wait.unwrap_or(WAIT);
     let wait = match (wishes.wait, wishes.reserve) {
         (None, None) => None,
-        (wait, _) => Some(wait.unwrap_or(usual).min(left)),
+        (wait, _) => Some(wait.unwrap_or(usual).min(left).min(remaining.saturating_sub(KEPT + LAST_WORD))),
     };
     let bound = (wait.unwrap_or(usual) + LAST_ATTEMPT).min(remaining - KEPT);
     Ok(Plan { wait_ms: wait.map(millis), lease_ms, bound })
@@ -128,7 +132,9 @@ mod tests {
     fn a_wait_never_outlasts_the_invocation() {
         let wishes = Wishes { wait: Some(30 * SECOND), ..Wishes::default() };
         let plan = in_invocation(wishes, 10 * SECOND).expect("time is left");
-        assert_eq!((plan.wait_ms, plan.bound), (Some(9_800), Duration::from_millis(9_800)));
+        assert_eq!((plan.wait_ms, plan.bound), (Some(9_500), Duration::from_millis(9_800)));
+        let plan = in_invocation(wishes, Duration::from_millis(400)).expect("time is left");
+        assert_eq!((plan.wait_ms, plan.bound), (Some(0), Duration::from_millis(200)));
     }
 
     #[test]

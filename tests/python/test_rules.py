@@ -27,7 +27,8 @@ class Budgets(unittest.TestCase):
         self.assertEqual(plan(20_000, reserve=8_000, wait=30_000).wait, 12_000)
 
     def test_a_wait_never_outlasts_the_invocation(self):
-        self.assertEqual(plan(10_000, wait=30_000), Plan(9_800, None, 9_800))
+        self.assertEqual(plan(10_000, wait=30_000), Plan(9_500, None, 9_800))
+        self.assertEqual(plan(400, wait=30_000), Plan(0, None, 200))
 
     def test_nothing_is_asked_for_when_the_time_is_used_up(self):
         for remaining, wishes in ((0, {}), (200, {}), (200, {"wait": 0}), (3_000, {"reserve": 3_000})):
@@ -35,8 +36,9 @@ class Budgets(unittest.TestCase):
                 plan(remaining, **wishes)
 
     def test_outside_an_invocation_a_wait_outlasts_one_dead_holder(self):
-        self.assertEqual(plan(None, lease=30_000), Plan(None, 30_000, 38_500))
-        self.assertEqual(plan(None), Plan(None, None, 28_500))
+        self.assertEqual(plan(None, lease=30_000), Plan(35_000, 30_000, 38_500))
+        self.assertEqual(plan(None), Plan(25_000, None, 28_500))
+        self.assertEqual(plan(None, lease=86_400_000).wait, 86_400_000)
         self.assertEqual(plan(None, wait=0), Plan(0, None, 3_500))
 
     def test_the_patience_follows_the_extensions_settings(self):

@@ -22,6 +22,9 @@ _LEASE = 20_000
 # The last request of a wait is not clipped by the wait: one attempt's time-out, and some for two processes to take
 # turns on a slow CPU.
 _LAST_ATTEMPT = 3_500
+# Of a wait that the invocation's end cuts short this is left for the answer, or a busy lock would look like an extension
+# that does not answer.
+_LAST_WORD = 300
 # How long an answer that needs no DynamoDB may take; a starved extension on a small function needs some of it.
 _ANSWER = 3_000
 # What giving back may cost an invocation at most.
@@ -79,15 +82,16 @@ def plan(wishes: Wishes, settings: Settings, remaining: Optional[int]) -> Plan:
     """
     if remaining is None:
         lease = wishes.lease or settings.lease_ms or _LEASE
-        wait = _first(wishes.wait, settings.wait_ms, lease + _WAIT)
-        return Plan(wishes.wait, wishes.lease, wait + _LAST_ATTEMPT)
+        wait = min(_first(wishes.wait, settings.wait_ms, lease + _WAIT), MAX_WAIT_MS)
+        # Sent even when nobody asked for it: this process and the extension can have different environments here.
+        return Plan(wait, wishes.lease, wait + _LAST_ATTEMPT)
     left = remaining - max(wishes.reserve or 0, _KEPT)
     if left <= 0:
         raise BudgetExhausted
     usual = _first(settings.wait_ms, _WAIT)
     sent = None
     if wishes.wait is not None or wishes.reserve is not None:
-        sent = min(_first(wishes.wait, usual), left)
+        sent = min(_first(wishes.wait, usual), left, max(0, remaining - _KEPT - _LAST_WORD))
     bound = min(_first(sent, usual) + _LAST_ATTEMPT, remaining - _KEPT)
     return Plan(sent, wishes.lease, bound)
 

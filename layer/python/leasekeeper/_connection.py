@@ -79,9 +79,9 @@ def _cannot_connect(path: str, error: Exception) -> LockError:
 
 
 def no_answer(bound_ms: int) -> LockError:
-    """The error of an acquire whose bound is over."""
-    return ExtensionMissing(
-        f"the Leasekeeper extension did not answer within {bound_ms / 1_000:g} s: see its log lines"
+    """Something listens, and that is all."""
+    return Unavailable(
+        f"the extension did not answer within {bound_ms / 1_000:g} s: it is stopped or overloaded; see its log"
     )
 
 
@@ -271,7 +271,7 @@ class Blocking(Connection):
     def answered(self, answer: Answer, bound_ms: int) -> Any:
         """The answer's content. Raises its error, or :class:`Unavailable` when the time is over."""
         if not self.wait(lambda: answer.done, monotonic() + bound_ms / 1_000):
-            raise Unavailable(f"the extension did not answer within {bound_ms / 1_000:g} s")
+            raise no_answer(bound_ms)
         if answer.error is not None:
             raise answer.error
         return answer.ok

@@ -63,7 +63,9 @@ class LockError(Exception):
         return str(self.args[0]) if self.args else ""
 
     def __str__(self) -> str:
-        return f"the extension reports an error that this version of the client does not know: {self.message}"
+        return (
+            f"this version of the client does not understand the extension's answer; update the client: {self.message}"
+        )
 
 
 class Busy(LockError):
@@ -94,19 +96,21 @@ class BudgetExhausted(LockError):
 
     def __str__(self) -> str:
         return (
-            "the invocation has no time left to wait for the lock: raise the function's timeout, or keep less of it "
+            "the invocation has no time left to wait for the lock: raise the function's timeout, or reserve less of it "
             "for the work (`reserve` or LEASEKEEPER_RESERVE_MS)"
         )
 
 
+_LOST = "the lock was lost: "
+
 _ADVICE = {
     "stolen": "another owner has taken it over",
-    "expired": "no renewal was confirmed in time; DynamoDB could not be reached",
+    "expired": "no renewal was confirmed: DynamoDB or the extension could not be reached in time",
     "deleted": "its row was removed by someone else",
-    "denied": "a renewal was refused; see the role's permissions on the lock table",
-    "throttled": "its renewals were throttled for too long; see the lock table's capacity",
+    "denied": "a renewal was refused; check the role's permissions on the lock table",
+    "throttled": "its renewals were throttled for too long; check the lock table's capacity",
     "deadline": "the invocation's deadline has passed",
-    "thaw": "the environment was frozen and woke for another invocation",
+    "thaw": "the environment was frozen and resumed for another invocation",
     "shutdown": "the environment is shutting down",
     "extension_failed": "the extension failed or went away; see its log",
     "max_hold": "it was held for the longest time that LEASEKEEPER_MAX_HOLD_MS allows",
@@ -127,16 +131,19 @@ class Lost(LockError):
 
     def __str__(self) -> str:
         advice = _ADVICE.get(self.reason, "see the extension's log")
-        return f"the lock was lost ({self.reason}): {advice}{_words(self.message)}"
+        message = self.message
+        if message.startswith(_LOST):  # The extension's words begin as this client's do.
+            message = message[len(_LOST) :]
+        return f"the lock was lost ({self.reason}): {advice}{_words(message)}"
 
 
 class Unavailable(LockError):
-    """DynamoDB, or the extension's answer to a question, did not come in time."""
+    """DynamoDB or the extension did not answer in time, or the extension takes no more requests."""
 
     code = "unavailable"
 
     def __str__(self) -> str:
-        return f"the lock's state could not be learned in time; try again: {self.message}"
+        return f"Leasekeeper is unavailable at the moment; try again: {self.message}"
 
 
 class Denied(LockError):
@@ -145,7 +152,7 @@ class Denied(LockError):
     code = "denied"
 
     def __str__(self) -> str:
-        return f"access to the lock table was refused; see the function's role and credentials: {self.message}"
+        return f"access to the lock table was refused; check the function's role and credentials: {self.message}"
 
 
 class Config(LockError):
@@ -154,7 +161,7 @@ class Config(LockError):
     code = "config"
 
     def __str__(self) -> str:
-        return f"Leasekeeper is not set up rightly: {self.message}"
+        return f"Leasekeeper is misconfigured: {self.message}"
 
 
 class ForeignRow(LockError):
@@ -163,10 +170,7 @@ class ForeignRow(LockError):
     code = "foreign_row"
 
     def __str__(self) -> str:
-        return (
-            "the row under this key was not written by lock protocol version 1; use another key or another table: "
-            f"{self.message}"
-        )
+        return f"the key is used for something other than a lock; use another key or another table: {self.message}"
 
 
 class Protocol(LockError):
@@ -175,7 +179,7 @@ class Protocol(LockError):
     code = "protocol"
 
     def __str__(self) -> str:
-        return f"the lock request is wrong: {self.message}"
+        return f"the lock request is invalid: {self.message}"
 
 
 class ForkedGuard(Protocol):
@@ -192,13 +196,13 @@ class ReleaseUnconfirmed(LockError):
 
     def __str__(self) -> str:
         return (
-            "the lock was given back, but nobody has confirmed it: others may find it held until the extension succeeds "
-            f"or the lease is over{_words(self.message)}"
+            "the lock was given back, but this is not confirmed: others may find it held until the extension succeeds "
+            f"or the lease ends{_words(self.message)}"
         )
 
 
 class ExtensionMissing(LockError):
-    """Nothing answers on the socket."""
+    """Nothing listens on the socket, or the connection was closed without an answer."""
 
     code = "extension_missing"
 
@@ -207,7 +211,7 @@ class ExtensionMissing(LockError):
 
 
 class Unknown(LockError):
-    """An error of an extension that is newer than this client."""
+    """An answer that this client does not understand, as of an extension that is newer."""
 
 
 #: The class of each code.

@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, Optional
 
 from . import _budget
 from ._clock import monotonic
-from ._connection import QUEUE_FULL, Connection, connect
+from ._connection import QUEUE_FULL, Connection, connect, no_answer
 from ._errors import LockError, Metrics, Protocol, Unavailable
 from ._invocation import Invocation
 from ._state import Answer, Phase
@@ -110,7 +110,7 @@ class Looped(Connection):
     async def answered(self, answer: Answer, bound_ms: int) -> Any:
         """The answer's content. Raises its error, or :class:`Unavailable` when the time is over."""
         if not await self.wait(lambda: answer.done, bound_ms):
-            raise Unavailable(f"the extension did not answer within {bound_ms / 1_000:g} s")
+            raise no_answer(bound_ms)
         if answer.error is not None:
             raise answer.error
         return answer.ok

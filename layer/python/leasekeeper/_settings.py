@@ -23,9 +23,10 @@ class Settings:
     socket: str
     #: `LEASEKEEPER_STRICT_RELEASE`: an unconfirmed release is an error.
     strict_release: bool
-    #: `LEASEKEEPER_WAIT_MS`: not sent, the extension knows it; it says how long an answer may take.
+    #: `LEASEKEEPER_WAIT_MS`: the wait that is asked for outside an invocation. Inside one the extension has the same
+    #: environment, so it is not sent; it says how long an answer may take.
     wait_ms: Optional[int]
-    #: `LEASEKEEPER_LEASE_MS`: as above, outside an invocation.
+    #: `LEASEKEEPER_LEASE_MS`: outside an invocation, what a wait without a setting of its own goes by.
     lease_ms: Optional[int]
 
     @classmethod
