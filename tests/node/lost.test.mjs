@@ -182,3 +182,15 @@ test('what the extension says before it closes the connection is the error', asy
   });
   await assert.rejects(lock('k'), (error) => error.code === 'denied' && error.message.includes('user 7 may not connect'));
 });
+
+test('what waits for an extension that reads nothing is bounded', async () => {
+  const extension = await startExtension();
+  const lease = await lock('k');
+  extension.signal('SIGSTOP');
+  const checks = Array.from({ length: 40_000 }, () => lease.check());
+  const refused = await Promise.all(checks.map((check) => check.catch((error) => error.message)));
+  assert.ok(refused.some((text) => text.includes('does not read its requests')));
+  assert.ok(refused.some((text) => text.includes('did not answer within')));
+  extension.signal('SIGCONT');
+  await lease.release();
+});

@@ -92,6 +92,8 @@ test('whatever fails, no rejection is unhandled', async () => {
     `import { installDouble } from 'leasekeeper/testing';
      ${PROGRAM}
      const lease = await lock('a');
+     lease.check();
+     lease.metrics();
      lease.release();                                  // nobody waits for it, and the connection is cut
      const lost = await lock('b');
      lost.lost; lost.signal;

@@ -3,6 +3,12 @@
 
 const { fromHere } = require('./errors.js');
 
+/** Whoever does not await an outcome has not asked for it: its failure must not end the process. */
+function quiet(promise) {
+  promise.catch(() => {});
+  return promise;
+}
+
 class Lease {
   #connection;
   #grant;
@@ -44,7 +50,7 @@ class Lease {
   }
 
   check() {
-    return this.#connection.check();
+    return quiet(this.#connection.check());
   }
 
   remaining() {
@@ -87,15 +93,11 @@ class Lease {
   }
 
   metrics() {
-    return this.#connection.askMetrics();
+    return quiet(this.#connection.askMetrics());
   }
 
   release() {
-    if (!this.#releasing) {
-      this.#releasing = this.#connection.release();
-      // Whoever does not await it, has not asked for its outcome.
-      this.#releasing.catch(() => {});
-    }
+    this.#releasing ??= quiet(this.#connection.release());
     return this.#releasing;
   }
 
@@ -112,8 +114,7 @@ class Lease {
   /** The error of a lease that is known to be lost. Closes the connection: nothing is left to be given back. */
   abandon() {
     const error = this.#connection.lostError();
-    this.#releasing ??= Promise.reject(error);
-    this.#releasing.catch(() => {});
+    this.#releasing ??= quiet(Promise.reject(error));
     this.#connection.close();
     return error;
   }

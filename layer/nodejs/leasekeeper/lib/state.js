@@ -6,6 +6,8 @@ const { lockError } = require('./errors.js');
 const { MAX_LINE, decode, encode, granted, isWhole, metrics, noMetrics } = require('./wire.js');
 
 const NEWLINE = 10;
+/** How many characters may wait for an extension that does not read. */
+const MAX_UNWRITTEN = MAX_LINE;
 
 class State {
   /** What has arrived of a line that is not whole yet. */
@@ -80,6 +82,9 @@ class State {
   /** Sends a request; `tell(error, ok)` is called once. Throws if the connection has ended. */
   ask(op, fields, tell) {
     if (this.ended) throw this.whyEnded();
+    if (this.#unwritten.reduce((sum, { line }) => sum + line.length, 0) > MAX_UNWRITTEN) {
+      throw lockError('unavailable', 'the extension does not read its requests: it is stopped or overloaded; see its log');
+    }
     return this.#send(op, fields, op, tell);
   }
 
