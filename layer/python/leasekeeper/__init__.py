@@ -60,3 +60,8 @@ __all__ = [
     "lambda_handler",
     "locked",
 ]
+
+# Where applications find them, and so what a traceback names and a pickle looks up.
+for _name in __all__:
+    globals()[_name].__module__ = __name__
+del _name
