@@ -26,7 +26,10 @@ fn functions_may_do_to_the_lock_table_what_locking_needs_and_nothing_else() {
     );
     assert_eq!(after(&lines, "- Effect:"), [" Allow"]);
     assert_eq!(after(&lines, "Resource:"), [" !GetAtt LockTable.Arn"]);
-    assert_eq!(after(&lines, "Policies:"), [" [!Ref LockPolicy]"; 3], "every function has this policy and no other");
+    let functions = lines.iter().filter(|line| *line == "Type: AWS::Serverless::Function").count();
+    assert!(functions >= 3, "one in each language");
+    let policies = vec![" [!Ref LockPolicy]"; functions];
+    assert_eq!(after(&lines, "Policies:"), policies, "every function has this policy and no other");
     assert!(!lines.iter().any(|line| line.contains('*') && !line.starts_with("AllowedPattern:")), "no wildcards");
 }
 
