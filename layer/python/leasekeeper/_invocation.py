@@ -88,7 +88,10 @@ def entered(invocation: Optional[Invocation]) -> Iterator[None]:
         if not outer:
             with _changing:
                 _running.remove(invocation)
-        _current.reset(token)
+        try:
+            _current.reset(token)
+        except ValueError:
+            pass  # An abandoned coroutine is closed in another context than it ran in.
 
 
 def invocation(context: object) -> Any:
