@@ -91,13 +91,16 @@ fn gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error())
 }
 
-/// Fields 3 (state) and 22 (start time); the second field, a name in brackets, may hold anything.
+/// Fields 3 (state), 20 (threads) and 22 (start time); the second field, a name in brackets, may hold anything.
+///
+/// The state is that of the first thread: the process lives on without it for as long as it has others.
 fn parse_stat(stat: &str) -> Option<Option<u64>> {
     let (_, fields) = stat.rsplit_once(") ")?;
     let mut fields = fields.split(' ');
     let state = fields.next()?;
-    let started = fields.nth(18)?.parse().ok()?;
-    Some((!matches!(state, "Z" | "X" | "x")).then_some(started))
+    let threads: u64 = fields.nth(16)?.parse().ok()?;
+    let started = fields.nth(1)?.parse().ok()?;
+    Some((!matches!(state, "Z" | "X" | "x") || threads > 1).then_some(started))
 }
 
 #[cfg(test)]
@@ -178,6 +181,8 @@ mod tests {
         let fields = "R 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0";
         assert_eq!(parse_stat(&format!("7 (a) b (c) {fields}")), Some(Some(4711)));
         assert_eq!(parse_stat(&format!("7 (a) {}", fields.replace('R', "Z"))), Some(None));
+        let leaderless = fields.replace("R", "Z").replace("0 1 0 4711", "0 2 0 4711");
+        assert_eq!(parse_stat(&format!("7 (a) {leaderless}")), Some(Some(4711)), "its other thread lives");
         assert_eq!(parse_stat("7 (a"), None);
         assert_eq!(parse_stat("7 (a) R 1"), None);
     }
