@@ -12,6 +12,8 @@ before the response is posted, on a crash and on a time-out::
         current_lease().condition_check()  # for your own DynamoDB transaction
 """
 
+from ._async_lock import AsyncLock
+from ._current import current_lease
 from ._errors import (
     BudgetExhausted,
     Busy,
@@ -31,7 +33,7 @@ from ._errors import (
 )
 from ._invocation import invocation, lambda_handler
 from ._keys import KeyTemplate
-from ._lock import AsyncLock, Lock, current_lease
+from ._lock import Lock
 from ._locked import locked
 
 __version__ = "0.1.0"
@@ -61,7 +63,11 @@ __all__ = [
     "locked",
 ]
 
-# Where applications find them, and so what a traceback names and a pickle looks up.
-for _name in __all__:
-    globals()[_name].__module__ = __name__
-del _name
+
+def _belong_here() -> None:
+    """Where applications find them is what a traceback names and a pickle looks up."""
+    for name in __all__:
+        globals()[name].__module__ = __name__
+
+
+_belong_here()

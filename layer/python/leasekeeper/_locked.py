@@ -7,10 +7,11 @@ import inspect
 from typing import Any, Callable, Dict, Mapping, Optional, Tuple, TypeVar, Union, cast
 
 from . import _budget
+from ._async_lock import AsyncLock, OnLost, checked_on_lost
 from ._budget import Seconds
 from ._invocation import Invocation, entered, of_arguments
 from ._keys import KeyTemplate, checked_key
-from ._lock import AsyncLock, Lock, OnLost, checked_on_lost
+from ._lock import Lock
 
 F = TypeVar("F", bound=Callable[..., Any])
 
