@@ -44,45 +44,57 @@ const REAL = {
  * than the sum by its grain or beyond; what that may overlook is the slack.
  */
 class Elapsed {
+  #clocks;
+  #mono;
+  /** The coarse clocks: what each shows, what it showed and what the sum was when the two were last found to differ. */
+  #coarse;
+  #total = 0;
+
   constructor(clocks = REAL) {
-    this.clocks = clocks;
-    this.total = 0;
-    this.coarse = Object.entries(clocks.grains).map(([name, grain]) => ({ name, grain }));
-    const { mono, coarse } = this.#readings();
-    this.mono = mono;
-    // What each clock showed, and what the sum was, when the two were last compared and differed.
-    this.coarse = this.coarse.map((clock, index) => ({ ...clock, shown: coarse[index], total: 0 }));
+    this.#clocks = clocks;
+    const names = Object.keys(clocks.grains);
+    this.#coarse = names.map((name) => ({ read: clocks[name], grain: clocks.grains[name], shows: 0, showed: 0, total: 0 }));
+    this.#mono = this.#read();
+    for (const clock of this.#coarse) clock.showed = clock.shows;
     this.slackMs = 2 * Math.max(0, ...Object.values(clocks.grains));
   }
 
   /**
-   * Every clock at one moment. A process that is stopped between two readings would count that time twice: it reads again, a
-   * few times, and then rather counts too much.
+   * Reads every clock at one moment. A process that is stopped between two readings would count that time twice: it reads
+   * again, a few times, and then rather counts too much.
    */
-  #readings() {
+  #read() {
     for (let attempt = 1; ; attempt += 1) {
-      const mono = this.clocks.mono();
-      const coarse = this.coarse.map((clock) => this.clocks[clock.name]());
-      if (this.clocks.mono() - mono < AT_ONCE_MS || attempt === 5) return { mono, coarse };
+      const mono = this.#clocks.mono();
+      for (const clock of this.#coarse) clock.shows = clock.read();
+      if (this.#clocks.mono() - mono < AT_ONCE_MS || attempt === 5) return mono;
     }
+  }
+
+  /** By how much a clock has moved more than the sum. */
+  #ahead(clock) {
+    return clock.shows - clock.showed - (this.#total - clock.total);
   }
 
   /** What has passed since this was made. */
   now() {
-    const { mono, coarse: readings } = this.#readings();
-    this.total += Math.max(0, mono - this.mono);
-    this.mono = mono;
-    const ahead = (clock, index) => readings[index] - clock.shown - (this.total - clock.total);
-    const most = Math.max(
-      0,
-      ...this.coarse.map((clock, index) => (ahead(clock, index) >= clock.grain ? ahead(clock, index) : 0)),
-    );
-    this.total += most;
-    this.coarse.forEach((clock, index) => {
+    const mono = this.#read();
+    this.#total += Math.max(0, mono - this.#mono);
+    this.#mono = mono;
+    let most = 0;
+    for (const clock of this.#coarse) {
+      const ahead = this.#ahead(clock);
+      if (ahead >= clock.grain && ahead > most) most = ahead;
+    }
+    this.#total += most;
+    for (const clock of this.#coarse) {
       // It is what was just believed, or it stood still or stepped back: nothing of before may hide what it shows next.
-      if (most > 0 || ahead(clock, index) <= -clock.grain) Object.assign(clock, { shown: readings[index], total: this.total });
-    });
-    return this.total;
+      if (most > 0 || this.#ahead(clock) <= -clock.grain) {
+        clock.showed = clock.shows;
+        clock.total = this.#total;
+      }
+    }
+    return this.#total;
   }
 }
 

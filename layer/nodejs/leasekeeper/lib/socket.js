@@ -41,14 +41,8 @@ class Socket {
    */
   look() {
     while (this.canLook) {
-      let count;
-      try {
-        count = readSync(this.#socket._handle.fd, this.#looking, 0, CHUNK, null);
-      } catch (error) {
-        if (error.code === 'EAGAIN') return;
-        if (error.code === 'EINTR') continue;
-        count = 0;
-      }
+      const count = readNow(this.#socket._handle.fd, this.#looking);
+      if (count === undefined) return;
       if (count === 0) return this.#events.ended();
       this.#events.arrived(this.#looking.subarray(0, count));
     }
@@ -80,6 +74,21 @@ class Socket {
 
   destroy() {
     this.#socket.destroy();
+  }
+}
+
+/** How many bytes were read: 0 if none will come any more, undefined if none have come yet. */
+function readNow(fd, into) {
+  const { stackTraceLimit } = Error;
+  // "Nothing yet" is an exception here, and its stack is what costs.
+  Error.stackTraceLimit = 0;
+  try {
+    return readSync(fd, into, 0, CHUNK, null);
+  } catch (error) {
+    if (error.code === 'EAGAIN') return undefined;
+    return error.code === 'EINTR' ? readNow(fd, into) : 0;
+  } finally {
+    Error.stackTraceLimit = stackTraceLimit;
   }
 }
 

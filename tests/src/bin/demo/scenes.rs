@@ -151,7 +151,8 @@ pub(crate) async fn timed_out(report: &mut Report) {
     let db = Dynamo::start().await;
     let slow =
         environment(&db, function()).timeout(Duration::from_secs(1)).start().await.expect("the environment starts");
-    let mut call = slow.begin(json!({"key": "order:8", "work_ms": 60_000}));
+    // Busy, so that it cannot answer that its lock is lost at the very moment of the time-out.
+    let mut call = slow.begin(json!({"key": "order:8", "work_ms": 60_000, "busy_threads": 1}));
     until_row(&db, "order:8", true, Duration::from_secs(1)).await;
     let outcome = call.outcome().await;
     let ended = Instant::now();
