@@ -165,6 +165,12 @@ impl<S: Symbol> Core<S> {
     /// All is given back, or the budget is over: then the owners stay remembered.
     fn finish_cleaning(&mut self, id: LeaseId) {
         let Some(entry) = self.leases.remove(&id) else { return };
+        if let Some(of_key) = self.by_key.get_mut(&entry.key) {
+            of_key.remove(&id);
+            if of_key.is_empty() {
+                self.by_key.remove(&entry.key);
+            }
+        }
         if let Phase::Cleaning(cleaning) = entry.phase
             && cleaning.report.is_some()
         {

@@ -31,7 +31,7 @@ impl<S: Symbol> Core<S> {
 
     /// The row that this environment holds under `key`, or that its waiters are watching.
     pub(crate) fn blocker(&self, key: &S) -> Option<Row<S>> {
-        let held = self.leases.values().filter(|entry| entry.key == *key).find_map(|entry| {
+        let held = self.of_key(key).find_map(|entry| {
             let Holding { owner, last, .. } = entry.holding()?;
             Some(Row { owner: owner.clone(), version: last.clone(), lease_ms: entry.lease_ms })
         });
@@ -65,9 +65,8 @@ impl<S: Symbol> Core<S> {
     /// The first waiter that waits for the poller, unless a holder or a Put of this environment will bring the news.
     pub(crate) fn head(&self, key: &S) -> Option<LeaseId> {
         let contest = self.contests.get(key)?;
-        let held_here = self.leases.values().any(|entry| {
-            entry.key == *key && (entry.holding().is_some() || (entry.waiting().is_some() && entry.flying()))
-        });
+        let held_here =
+            self.of_key(key).any(|entry| entry.holding().is_some() || (entry.waiting().is_some() && entry.flying()));
         if held_here {
             return None;
         }

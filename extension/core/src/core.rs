@@ -8,7 +8,7 @@ use crate::{
     Answer, Entropy, Input, LeaseId, LostReason, Micros, Now, Op, Output, Refused, RequestNo, Seen, StoreRequest,
     Symbol,
 };
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// What the core has to know of its surroundings.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -31,6 +31,8 @@ pub struct Core<S: Symbol> {
     pub(crate) config: Config,
     pub(crate) clock: Elapsed,
     pub(crate) leases: BTreeMap<LeaseId, Entry<S>>,
+    /// The leases of each key: no step looks through all leases for those of one key.
+    pub(crate) by_key: BTreeMap<S, BTreeSet<LeaseId>>,
     /// Acquires that wait for an INVOKE of their own.
     pub(crate) deferred: BTreeMap<LeaseId, Deferred<S>>,
     pub(crate) contests: BTreeMap<S, Contest>,
@@ -55,6 +57,7 @@ impl<S: Symbol> Core<S> {
             config,
             clock: Elapsed::default(),
             leases: BTreeMap::new(),
+            by_key: BTreeMap::new(),
             deferred: BTreeMap::new(),
             contests: BTreeMap::new(),
             requests: BTreeMap::new(),
@@ -116,6 +119,11 @@ impl<S: Symbol> Core<S> {
         self.leases.is_empty() && self.deferred.is_empty()
     }
 
+    /// What is held, waited for or given back under `key`.
+    pub(crate) fn of_key(&self, key: &S) -> impl Iterator<Item = &Entry<S>> {
+        self.by_key.get(key).into_iter().flatten().filter_map(|id| self.leases.get(id))
+    }
+
     pub(crate) fn emit(&mut self, output: Output<S>) {
         self.outputs.push_back(output);
     }
@@ -164,7 +172,8 @@ impl<S: Symbol> Core<S> {
             Seen::Row(row) => Some((&row.owner, &row.version)),
             _ => None,
         };
-        for entry in self.leases.values_mut().filter(|entry| entry.key == *key) {
+        for id in self.by_key.get(key).into_iter().flatten() {
+            let Some(entry) = self.leases.get_mut(id) else { continue };
             entry.puts.retain_mut(|put| {
                 if shown == Some((&put.owner, &put.version)) {
                     put.state = PutState::Landed;

@@ -38,6 +38,7 @@ impl<S: Symbol> Core<S> {
             phase: Phase::Waiting(waiting),
         };
         self.leases.insert(ask.lease, entry);
+        self.by_key.entry(ask.key.clone()).or_default().insert(ask.lease);
         self.queue_up(&ask.key, ask.lease);
         if blocker.is_none() {
             self.attempt(ask.lease, entropy);
@@ -48,7 +49,7 @@ impl<S: Symbol> Core<S> {
     pub(crate) fn replaceable(&self, key: &S) -> Option<(S, S)> {
         let seen = self.observations.get(key)?;
         // Nobody looks again at a row that is held here, so what was once seen of it ripens though it is renewed.
-        if self.leases.values().filter_map(Entry::holding).any(|holding| holding.owner == seen.row.owner) {
+        if self.of_key(key).filter_map(Entry::holding).any(|holding| holding.owner == seen.row.owner) {
             return None;
         }
         let ours = self.abandoned.contains(&seen.row.owner, self.clock.timer);
