@@ -1,7 +1,7 @@
 // How the package is found and loaded: by ES modules and CommonJS, from node_modules and from a layer.
 
 import assert from 'node:assert/strict';
-import { cpSync, mkdirSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { test } from 'node:test';
 import { spawnSync } from 'node:child_process';
@@ -27,6 +27,17 @@ test('both kinds of module get the same objects', () => {
   assert.deepEqual(Object.keys(esm).sort(), Object.keys(cjs).sort());
   for (const [name, value] of Object.entries(cjs)) assert.equal(esm[name], value, name);
   assert.equal(esmTesting.installDouble, here('leasekeeper/testing').installDouble);
+});
+
+test('what is declared is there, and what is there is declared', () => {
+  for (const [declarations, module] of [
+    ['index.d.ts', esm],
+    ['testing.d.ts', esmTesting],
+  ]) {
+    const text = readFileSync(join(dirname(here.resolve('leasekeeper/package.json')), declarations), 'utf8');
+    const declared = [...text.matchAll(/^export declare (?:class|function) (\w+)/gm)].map(([, name]) => name);
+    assert.deepEqual([...new Set(declared)].sort(), Object.keys(module).sort());
+  }
 });
 
 test('nothing but the entry points can be imported', async () => {

@@ -1,5 +1,7 @@
 // What a TypeScript user writes, in an ES module; compiled, never run.
 
+import type { TransactWriteItem } from '@aws-sdk/client-dynamodb';
+import type { TransactWriteCommandInput } from '@aws-sdk/lib-dynamodb';
 import {
   BusyError,
   currentLease,
@@ -72,6 +74,8 @@ const lease = await lock(key('{a}:{b}', { a: '1', b: '2' }), {
 });
 const reason: LostReason = await lease.lost;
 const token: number | null = lease.token;
+const item: TransactWriteItem = lease.conditionCheck();
+const items: TransactWriteCommandInput['TransactItems'] = [lease.documentConditionCheck()];
 const owner: string = lease.conditionCheck().ConditionCheck.ExpressionAttributeValues[':mine']?.S ?? '';
 const mine: string | undefined = lease.documentConditionCheck().ConditionCheck.ExpressionAttributeValues[':mine'];
 await fetch('http://localhost', { signal: lease.signal });
@@ -101,4 +105,4 @@ try {
   double.hold('k').release();
   double.lose('k', 'stolen');
 }
-console.log(called, result, plain, reason, token, owner, mine);
+console.log(called, result, plain, reason, token, owner, mine, item, items);

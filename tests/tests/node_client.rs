@@ -119,3 +119,15 @@ async fn a_lease_whose_validity_ended_in_a_freeze_is_never_said_to_be_valid_afte
     let told = leak_across_a_freeze(Duration::from_millis(1_400)).await;
     assert_eq!(told["remaining"], 0, "{told}");
 }
+
+#[tokio::test]
+async fn writes_with_the_ownership_check_are_refused_after_the_release_by_either_client_of_the_sdk() {
+    let sdk = repository(".tools/node/sdk/node_modules");
+    assert!(sdk.is_dir(), "{} is missing: run `make tools`", sdk.display());
+    let db = Dynamo::start().await;
+    db.create_table("orders", "key", "S", None);
+    let path = std::env::join_paths([node_path(), sdk]).unwrap();
+    let env = environment(&db).env("NODE_PATH", path.to_string_lossy()).start().await.unwrap();
+    let answer = env.invoke(json!({"writes": ["client", "document"]})).await.outcome.json();
+    assert_eq!(answer, json!({"held": [true, true], "after": [false, false]}));
+}

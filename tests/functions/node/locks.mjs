@@ -36,7 +36,42 @@ const work = locked({ key: (event) => event.key }, async (event) => {
   return { owner: lease.owner, valid_ms: validMs, remaining_ms: lease.remaining(), renewals };
 });
 
+/** A write of the application's in one transaction with the ownership check, by either client of the SDK: was it done? */
+async function write(form, lease) {
+  const { DynamoDBClient, TransactWriteItemsCommand } = await import('@aws-sdk/client-dynamodb');
+  const { DynamoDBDocumentClient, TransactWriteCommand } = await import('@aws-sdk/lib-dynamodb');
+  const client = new DynamoDBClient({});
+  const put = (key) => ({ Put: { TableName: 'orders', Item: { key } } });
+  try {
+    if (form === 'client') {
+      await client.send(new TransactWriteItemsCommand({ TransactItems: [lease.conditionCheck(), put({ S: form })] }));
+    } else {
+      const items = [lease.documentConditionCheck(), put(form)];
+      await DynamoDBDocumentClient.from(client).send(new TransactWriteCommand({ TransactItems: items }));
+    }
+    return true;
+  } catch (error) {
+    if (error.name !== 'TransactionCanceledException' || error.CancellationReasons[0].Code !== 'ConditionalCheckFailed')
+      throw error;
+    return false;
+  } finally {
+    client.destroy();
+  }
+}
+
+/** Writes while the lock is held, and after its release. */
+async function effects({ writes }, context) {
+  const lease = await lock('effects', { context });
+  const held = [];
+  const after = [];
+  for (const form of writes) held.push(await write(form, lease));
+  await lease.release();
+  for (const form of writes) after.push(await write(form, lease));
+  return { held, after };
+}
+
 export async function handler(event, context) {
+  if (event.writes !== undefined) return effects(event, context);
   if (event.key !== undefined) return work(event, context);
   // Asked before anything is awaited: the event loop has not turned since the environment woke.
   const remaining = leaked.remaining();
