@@ -29,7 +29,7 @@ impl<S: Symbol> Core<S> {
         }
     }
 
-    /// The row that this environment holds under `key`, or that its waiters are watching.
+    /// The row that this environment holds under `key`, or that its waiters are watching or saw last.
     pub(crate) fn blocker(&self, key: &S) -> Option<Row<S>> {
         let held = self.of_key(key).find_map(|entry| {
             let Holding { owner, last, .. } = entry.holding()?;
@@ -40,6 +40,8 @@ impl<S: Symbol> Core<S> {
             let seen = self.observations.get(key)?;
             self.replaceable(key).is_none().then(|| seen.row.clone())
         })
+        // It may be free by now, for remote contenders or for the first of those who wait here.
+        .or_else(|| self.of_key(key).find_map(|entry| entry.waiting()?.saw.clone()))
     }
 
     /// Is it the first of those who wait for the key here?

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{MS, SECOND, Script, acquire, granted, one_send, row_of, sends, shows};
-use leasekeeper_core::{Answer, Input, Op, Output, Row, Seen, StoreRequest};
+use leasekeeper_core::{Answer, Input, Op, Output, Refused, Row, Seen, StoreRequest};
 
 const KEY: u64 = 7;
 
@@ -56,6 +56,34 @@ fn at_most_three_hand_overs_in_a_row_then_remote_contenders_have_their_turn() {
     let put = one_send(&script.answer(&read, Answer::Found(Seen::Nothing)));
     assert!(granted(&script.answer(&put, Answer::Done), 5));
     assert!(matches!(one_send(&script.give(Input::Release(5))).op, Op::Replace { .. }));
+}
+
+#[test]
+fn who_comes_while_remote_contenders_have_their_turn_waits_behind_those_who_wait_here() {
+    let (mut script, _) = crowd(4);
+    for holder in 1..=3 {
+        let put = one_send(&script.give(Input::Release(holder)));
+        // Nor does it send a Put of its own while the first waiter's is under way.
+        let late = script.give(Input::Acquire(acquire(10 + holder, KEY, 10_000, 60 * SECOND)));
+        assert!(sends(&late).is_empty(), "{late:?}");
+        assert!(granted(&script.answer(&put, Answer::Done), holder + 1));
+    }
+    let delete = one_send(&script.give(Input::Release(4)));
+    assert!(matches!(delete.op, Op::Delete { .. }));
+    let late = script.give(Input::Acquire(acquire(20, KEY, 10_000, 60 * SECOND)));
+    assert!(sends(&late).is_empty(), "while the row is being deleted: {late:?}");
+    script.answer(&delete, Answer::Done);
+    for (lease, wait) in [(21, 60 * SECOND), (22, 50 * MS)] {
+        let late = script.give(Input::Acquire(acquire(lease, KEY, 10_000, wait)));
+        assert!(sends(&late).is_empty(), "in the others' turn: {late:?}");
+    }
+    let outputs = script.pass(50 * MS);
+    let busy = |output: &Output<u64>| matches!(output, Output::Refused(22, Refused::Busy { .. }));
+    assert!(outputs.iter().any(busy), "it waited behind others: {outputs:?}");
+    let (read, _) = script.until_send(SECOND).expect("a look after the pause");
+    let put = one_send(&script.answer(&read, Answer::Found(Seen::Nothing)));
+    assert_eq!(put.lease, 5, "the first of those who wait");
+    assert!(granted(&script.answer(&put, Answer::Done), 5));
 }
 
 #[test]
