@@ -355,6 +355,16 @@ class Calls(Doubled):
             function()
         self.assertEqual(caught.exception.reason, "expired")
 
+    def test_a_loss_that_the_work_itself_raises_is_told_once(self):
+        @locked("k")
+        def function():
+            self.fake.lose("k")
+            current_lease(Lock).check()
+
+        with self.assertRaises(Lost) as caught:
+            function()
+        self.assertEqual(getattr(caught.exception, "__notes__", []), [])
+
     def test_a_loss_is_a_note_on_the_applications_own_error(self):
         @locked("k")
         def function():

@@ -68,13 +68,13 @@ def connect(path: str) -> Optional[socket.socket]:
 
 def _cannot_connect(path: str, error: Exception) -> LockError:
     if isinstance(error, ValueError) or (isinstance(error, OSError) and error.errno is None):
-        return Config(f"LEASEKEEPER_SOCKET is no socket's path: {error}: {path!r}")
+        return Config(f"LEASEKEEPER_SOCKET is not a valid socket path: {path!r} ({error})")
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
         return Unavailable(f"this process has too many files open to connect to the extension: {error}")
     return ExtensionMissing(
         f"no Leasekeeper extension answers on the socket {path} ({error}): add the Leasekeeper layer to the function; "
-        "outside Lambda, run the sidecar `leasekeeper` with LEASEKEEPER_TABLE set, and LEASEKEEPER_SOCKET the same for "
-        "both; in unit tests, use `leasekeeper.testing`"
+        "outside Lambda, run the sidecar `leasekeeper` with LEASEKEEPER_TABLE set (LEASEKEEPER_STORE=memory needs no "
+        "table), and the same LEASEKEEPER_SOCKET for both; in unit tests, use `leasekeeper.testing`"
     )
 
 

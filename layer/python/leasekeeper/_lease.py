@@ -164,8 +164,8 @@ class Lease(Generic[C]):
 
     def _settled(self, problem: Optional[LockError], raised: Optional[BaseException]) -> None:
         """What becomes of a problem with the release, when the block has ended."""
-        if problem is None:
-            return
+        if problem is None or (isinstance(raised, LockError) and raised.code == problem.code):
+            return  # Nothing that the block's error does not say already.
         if raised is not None:
             _note(raised, f"leasekeeper: {problem}")
         elif isinstance(problem, ReleaseUnconfirmed) and not self._strict:
