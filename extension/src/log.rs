@@ -2,6 +2,9 @@
 
 use crate::settings::{Bootstrap, LogFormat, Settings};
 use std::borrow::Cow;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::Targets;
@@ -12,16 +15,39 @@ use tracing_subscriber::registry;
 /// Lines that may wait for a reader of standard output; more are dropped.
 const MAX_LINES: usize = 4_096;
 
-/// Sends this process's events to standard output from now on, until what this returns is dropped, which writes what waits.
+/// How long the end waits for lines to be written.
+const LAST_LINES: Duration = Duration::from_secs(1);
+
+/// The log's writer; what waits is written when this is dropped, unless nobody takes it within a second.
+pub struct Writer(Option<WorkerGuard>);
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        let guard = self.0.take();
+        let (done, told) = mpsc::channel();
+        // Where the queue is full the guard complains on standard output, the very pipe that takes nothing: a thread that can
+        // be left behind.
+        let finish = thread::Builder::new().spawn(move || {
+            drop(guard);
+            // Nobody listens any more where it took too long.
+            let _ = done.send(());
+        });
+        if finish.is_ok() {
+            let _ = told.recv_timeout(LAST_LINES);
+        }
+    }
+}
+
+/// Sends this process's events to standard output from now on, until what this returns is dropped.
 ///
 /// A thread of its own writes them: a pipe that nobody empties must not hold up a renewal.
-pub fn init(bootstrap: &Bootstrap) -> WorkerGuard {
+pub fn init(bootstrap: &Bootstrap) -> Writer {
     let lossy = NonBlockingBuilder::default().lossy(true).buffered_lines_limit(MAX_LINES).thread_name("log");
     let (writer, guard) = lossy.finish(std::io::stdout());
     let subscriber = subscriber(bootstrap, writer);
     // A second call changes nothing: the first subscriber stays.
     let _ = tracing::subscriber::set_global_default(subscriber);
-    guard
+    Writer(Some(guard))
 }
 
 fn subscriber<W>(bootstrap: &Bootstrap, writer: W) -> Box<dyn tracing::Subscriber + Send + Sync>

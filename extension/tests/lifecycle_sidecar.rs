@@ -171,6 +171,21 @@ async fn a_log_that_nobody_reads_holds_up_no_lock() {
     }
 }
 
+/// More lines than may wait for a reader: what cannot be written must not hold up the end either.
+#[tokio::test]
+async fn a_log_that_nobody_reads_holds_up_no_end() {
+    let mut extension = Extension::start(&[]);
+    let mut client = client(&mut extension).await;
+    for id in 0..4_000 {
+        client.ask(2 * id, acquire("k", "one")).await;
+        let lease = client.line().await["ok"]["lease"].as_u64().expect("granted");
+        client.ask(2 * id + 1, Op::Release { lease }).await;
+        assert!(client.line().await["ok"].is_object());
+    }
+    extension.signal(Signal::TERM);
+    assert_eq!(extension.ended().await.code(), Some(0));
+}
+
 #[tokio::test]
 async fn a_log_that_is_closed_ends_nothing() {
     let mut extension = Extension::start(&[]);
