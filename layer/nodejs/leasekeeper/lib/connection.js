@@ -134,8 +134,9 @@ class Connection {
 
   /** Writes what waits, closes what is over, tells of a change. */
   #turn() {
-    const lines = this.#state.ended ? [] : this.#state.unwritten();
-    for (const line of lines.slice(this.#handed)) {
+    // Each line anew: writing can find that the other side is gone, and so come back to here.
+    while (!this.#state.ended && this.#handed < this.#state.unwritten().length) {
+      const line = this.#state.unwritten()[this.#handed];
       this.#handed += 1;
       let written = () => {
         written = () => {};
