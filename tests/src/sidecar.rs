@@ -82,14 +82,27 @@ impl Sidecar {
         Locks::at(&self.socket)
     }
 
+    /// Waits until it has logged a line of this level that contains `part`, and returns all lines of the level. A line is
+    /// written by a thread of its own, a little after a client has its answer.
+    ///
+    /// # Panics
+    /// None comes within two seconds.
+    pub async fn logged(&self, level: &str, part: &str) -> String {
+        let end = Instant::now() + Duration::from_secs(2);
+        loop {
+            let log = self.log();
+            let lines: Vec<&str> = log.lines().filter(|line| line.contains(&format!(" {level} "))).collect();
+            if lines.iter().any(|line| line.contains(part)) {
+                return lines.join("\n");
+            }
+            assert!(Instant::now() < end, "no {level} line contains {part:?}: {log}");
+            sleep(Duration::from_millis(2)).await;
+        }
+    }
+
     /// What it has logged so far.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.home.path().join(LOG)).unwrap_or_default()
-    }
-
-    /// The lines that it has logged as errors.
-    pub fn errors(&self) -> Vec<String> {
-        self.log().lines().filter(|line| line.contains(" ERROR ")).map(str::to_owned).collect()
     }
 
     /// How much memory it occupies, in KiB.

@@ -57,7 +57,7 @@ async fn with_wrong_settings_it_comes_up_and_every_lock_request_names_the_variab
             assert!(message.contains(name), "{name}={value:?}: {message}");
         }
         client.ask(json!({"op": "hello"})).await.expect("what needs no setting works");
-        assert!(sidecar.errors().iter().any(|line| line.contains(name)), "{name}={value:?}: {}", sidecar.log());
+        sidecar.logged("ERROR", name).await;
         assert!(sidecar.is_running(), "{name}={value:?}");
     }
     assert!(dynamo.requests().is_empty());
@@ -72,8 +72,7 @@ async fn two_wrong_settings_are_both_named_and_an_unknown_one_is_logged() {
     let (code, message) = told(&error);
     assert_eq!(code, "config");
     assert!(message.contains("LEASEKEEPER_TABLE") && message.contains("LEASEKEEPER_LEASE_MS"), "{message}");
-    let log = sidecar.log();
-    assert!(log.lines().any(|line| line.contains(" WARN ") && line.contains("\"LEASEKEEPER_LEASE\"")), "{log}");
+    sidecar.logged("WARN", "\"LEASEKEEPER_LEASE\"").await;
 }
 
 #[tokio::test]
@@ -92,7 +91,7 @@ async fn a_table_that_is_missing_or_has_another_key_is_named_with_what_was_expec
         if table == "missing" {
             parts.extend(["there is no table", "eu-central-1"]);
         }
-        let errors = sidecar.errors().join("\n");
+        let errors = sidecar.logged("ERROR", "dynamodb:PutItem").await;
         for part in parts {
             assert!(message.contains(part), "{table}: no {part:?} in {message:?}");
             assert!(errors.contains(part), "{table}: no {part:?} in the log: {errors}");
@@ -113,8 +112,8 @@ async fn without(operation: Operation) -> (Dynamo, Sidecar, SocketClient) {
 }
 
 /// The error and the log name the action and the table.
-fn assert_named(sidecar: &Sidecar, message: &str, action: &str) {
-    let errors = sidecar.errors().join("\n");
+async fn assert_named(sidecar: &Sidecar, message: &str, action: &str) {
+    let errors = sidecar.logged("ERROR", action).await;
     for part in [action, "`locks`", "AccessDeniedException"] {
         assert!(message.contains(part), "no {part:?} in {message:?}");
         assert!(errors.contains(part), "no {part:?} in the log: {errors}");
@@ -127,7 +126,7 @@ async fn without_put_item_an_acquire_is_denied_at_once() {
     let error = refused(&mut client, "k").await;
     let (code, message) = told(&error);
     assert_eq!(code, "denied");
-    assert_named(&sidecar, message, "dynamodb:PutItem");
+    assert_named(&sidecar, message, "dynamodb:PutItem").await;
     assert_eq!(dynamo.requests().len(), 1, "it is not sent again");
 }
 
@@ -138,7 +137,7 @@ async fn without_get_item_a_wait_is_denied_at_its_first_poll_and_what_needs_none
     let error = refused(&mut client, "held").await;
     let (code, message) = told(&error);
     assert_eq!(code, "denied");
-    assert_named(&sidecar, message, "dynamodb:GetItem");
+    assert_named(&sidecar, message, "dynamodb:GetItem").await;
     let busy = client.acquire("held", LEASE_MS, 0).await.expect_err("held");
     assert_eq!(busy["code"], "busy", "{busy}");
     let grant = client.acquire("free", LEASE_MS, WAIT_MS).await.expect("free");
@@ -154,7 +153,7 @@ async fn without_update_item_a_lock_is_lost_as_denied_at_its_first_renewal() {
     let error = client.release(grant.lease).await.expect_err("it is lost");
     let (code, message) = told(&error);
     assert_eq!((code, &error["reason"]), ("lost", &json!("denied")));
-    assert_named(&sidecar, message, "dynamodb:UpdateItem");
+    assert_named(&sidecar, message, "dynamodb:UpdateItem").await;
 }
 
 #[tokio::test]
@@ -166,7 +165,7 @@ async fn without_delete_item_a_release_is_unconfirmed_at_once_and_names_the_acti
     assert!(asked.elapsed() < AT_ONCE, "answered after {:?}", asked.elapsed());
     let (code, message) = told(&error);
     assert_eq!(code, "release_unconfirmed");
-    assert_named(&sidecar, message, "dynamodb:DeleteItem");
+    assert_named(&sidecar, message, "dynamodb:DeleteItem").await;
     assert!(dynamo.item("k").is_some());
     // The environment itself knows that nobody believes in its old row.
     client.acquire("k", LEASE_MS, 0).await.expect("its own row of before");

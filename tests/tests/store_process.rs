@@ -25,6 +25,7 @@ async fn without_credentials_nothing_is_sent_and_the_refusal_says_so() {
     let refusal = refusal(&sidecar, 20_000).await;
     assert_says(&refusal, "denied", &["credentials", "dynamodb:PutItem", "`locks`", "Environment: "]);
     assert!(!refusal["message"].as_str().unwrap_or("").contains('\n'), "{refusal}");
+    sidecar.logged("ERROR", "credentials").await;
     let log = sidecar.log();
     assert!(log.lines().all(|line| line.starts_with("20")), "each line is an event with its time: {log}");
     assert_eq!(dynamo.requests().len(), 0);

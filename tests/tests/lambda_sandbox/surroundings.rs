@@ -70,7 +70,7 @@ async fn with_wrong_settings_the_extension_stays_and_names_them_to_whoever_asks_
         let answer = env.invoke(steps([acquire("k")])).await.outcome.json();
         assert_eq!(answer[0]["error"]["code"], "config");
         assert!(answer[0]["error"]["message"].as_str().unwrap().contains(name), "{answer}");
-        assert!(env.log_text(Role::Extension).contains(name), "loud in the log");
+        env.wait_for_log(Role::Extension, name).await.expect("loud in the log");
         assert_eq!((env.starts(Role::Extension), env.pid(Role::Extension).is_some()), (1, true));
     }
     assert!(db.requests().is_empty(), "nothing was sent");
