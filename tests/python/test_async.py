@@ -70,6 +70,20 @@ class Guards(Real):
         loop.run_until_complete(lock.release())
         loop.close()
 
+    def test_when_its_event_loop_is_closed_a_lock_still_tells_how_it_stands(self):
+        extension = Extension()
+        self.at(extension)
+        loop = asyncio.new_event_loop()
+        lock = AsyncLock("a", lease=0.6)
+        loop.run_until_complete(lock.acquire())
+        loop.close()
+        time.sleep(0.5)  # Renewals are told of meanwhile.
+        self.assertLessEqual(lock.remaining(), 0.54)
+        self.assertFalse(lock.lost.is_set())
+        extension.kill()
+        self.assertEqual(lock.remaining(), 0)
+        self.assertTrue(lock.lost.is_set())
+
     def test_several_event_loops_at_once(self):
         inside = []
 

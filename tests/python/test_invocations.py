@@ -38,6 +38,15 @@ class Invocations(Case):
         handler({}, context=Context("r2", 2_900))
         self.assertEqual(self.named(), [("r1", 2_800), ("r2", 2_900)])
 
+    def test_a_context_among_arguments_without_names_of_their_own_does_too(self):
+        @locked(lambda *args, **more: "k")
+        def handler(*args, **more):
+            return args
+
+        handler({}, Context("r1", 2_800))
+        handler(event={}, context=Context("r2", 2_900))
+        self.assertEqual(self.named(), [("r1", 2_800), ("r2", 2_900)])
+
     def test_what_a_handler_calls_belongs_to_its_invocation(self):
         @locked("inner:{a}")
         def inner(a):

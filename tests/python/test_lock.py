@@ -1,5 +1,6 @@
 """Blocking locks against a real extension: guards, threads, forks, an extension that stops or goes away."""
 
+import copy
 import gc
 import os
 import pickle
@@ -8,6 +9,7 @@ import socket
 import threading
 import time
 import unittest
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 from leasekeeper import (
@@ -61,6 +63,14 @@ class Guards(Real):
                 lock.acquire()
         with self.assertRaises(Protocol):
             lock.__enter__()
+
+    def test_an_object_is_neither_copied_nor_pickled(self):
+        with Lock("a") as lock:
+            for use in (copy.copy, copy.deepcopy, pickle.dumps):
+                with self.assertRaisesRegex(TypeError, "one object in one process"):
+                    use(lock)
+            gc.collect()
+            self.assertGreater(lock.check(), 17)
 
     def test_given_back_before_the_blocks_end_and_only_once(self):
         with Lock("a") as lock:
@@ -212,6 +222,30 @@ class Forks(Real):
         finally:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
+
+    def test_a_child_is_refused_whatever_another_thread_did_when_it_was_forked(self):
+        def work():
+            signal.alarm(10)  # It ends by that rather than never.
+            lock.lost.wait(5)
+
+        with Lock("a") as lock:
+            begun, end = threading.Event(), threading.Event()
+
+            def look():
+                with lock._connection._lock:
+                    begun.set()
+                    end.wait()
+
+            thread = threading.Thread(target=look)
+            thread.start()
+            begun.wait()
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", DeprecationWarning)  # That there are threads.
+                    self.assertEqual(self.in_child(work), "ForkedGuard")
+            finally:
+                end.set()
+                thread.join()
 
     def test_the_guard_is_a_lock_error(self):
         self.assertTrue(issubclass(ForkedGuard, LockError))

@@ -215,6 +215,20 @@ class Decoration(Case):
             with self.assertRaises(TypeError):
                 locked("c")(function)
 
+    def test_key_functions_that_are_asynchronous(self):
+        async def key(x):
+            return x
+
+        with self.assertRaisesRegex(TypeError, "async"):
+            locked(key)
+        with self.assertRaisesRegex(TypeError, "'x'"):
+            locked("c:{x}", x=key)
+
+    def test_a_strict_release_that_is_neither_true_nor_false(self):
+        for use in (lambda: locked("c", strict_release="false"), lambda: Lock("c", strict_release=0)):
+            with self.assertRaisesRegex(TypeError, "strict_release"):
+                use()
+
     def test_cancelling_what_blocks(self):
         with self.assertRaisesRegex(TypeError, "async def"):
             locked("c", on_lost="cancel")(lambda: None)
@@ -309,6 +323,36 @@ class Calls(Doubled):
 
         self.assertEqual(asyncio.run(locked("k:{a}")(Called())("1")), "1")
         self.assertEqual(self.fake.released, ("k:1",))
+
+    def test_work_that_has_only_been_promised_when_the_function_returns_is_refused(self):
+        async def asynchronous():
+            raise AssertionError("never run: it would run without the lock")
+
+        def generator():
+            yield asynchronous
+
+        async def both():
+            yield asynchronous
+
+        for work in (asynchronous, generator, both):
+            # As a decorator between does, which does not know of `async def`.
+            @locked("k")
+            @functools.wraps(work)
+            def function(work=work):
+                return work()
+
+            with warnings.catch_warnings(), self.assertRaisesRegex(TypeError, "run after the lock is given back"):
+                warnings.simplefilter("error")
+                function()
+                gc.collect()
+
+        @locked("k")
+        async def returns_one():
+            return generator()
+
+        with self.assertRaisesRegex(TypeError, "run after the lock is given back"):
+            asyncio.run(returns_one())
+        self.assertEqual(self.fake.released, ("k",) * 4)
 
     def test_the_applications_errors_stay_and_the_lock_is_given_back(self):
         class Mine(Exception):

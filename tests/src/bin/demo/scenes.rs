@@ -27,11 +27,22 @@ fn function() -> Program {
     Program::new(built("function"))
 }
 
+/// Starts an environment; if that fails, the scene has failed.
+async fn start(report: &mut Report, environment: Builder) -> Option<Sandbox> {
+    match environment.start().await {
+        Ok(sandbox) => Some(sandbox),
+        Err(error) => {
+            report.check(false, format!("the environment starts: {error}"));
+            None
+        }
+    }
+}
+
 /// Another environment's extension, asked directly.
-async fn contender(db: &Dynamo) -> (Sandbox, Locks) {
-    let sandbox = environment(db, function()).start().await.expect("the contender's environment starts");
+async fn contender(report: &mut Report, db: &Dynamo) -> Option<(Sandbox, Locks)> {
+    let sandbox = start(report, environment(db, function())).await?;
     let locks = Locks::at(sandbox.socket());
-    (sandbox, locks)
+    Some((sandbox, locks))
 }
 
 /// One attempt, in the name of an invocation of its own.
@@ -76,7 +87,8 @@ pub(crate) async fn turns(report: &mut Report) {
     let names: Vec<_> = languages.iter().map(|(name, _)| *name).collect();
     let mut environments = Vec::new();
     for (name, program) in languages {
-        environments.push((name, environment(&db, program).start().await.expect("the environment starts")));
+        let Some(environment) = start(report, environment(&db, program)).await else { return };
+        environments.push((name, environment));
     }
     let event = json!({"customer_id": "42", "work_ms": 250});
     let mut calls = Vec::new();
@@ -105,9 +117,9 @@ pub(crate) async fn turns(report: &mut Report) {
 pub(crate) async fn busy_cpu(report: &mut Report) {
     report.scene("Four busy threads pinned to the extension's CPU, for twice the lease of 2 s");
     let db = Dynamo::start().await;
-    let (_other, locks) = contender(&db).await;
-    let pinned = environment(&db, function()).env("LEASEKEEPER_LEASE_MS", "2000").cpu(0).start().await;
-    let pinned = pinned.expect("the environment starts");
+    let Some((_other, locks)) = contender(report, &db).await else { return };
+    let pinned = environment(&db, function()).env("LEASEKEEPER_LEASE_MS", "2000").cpu(0);
+    let Some(pinned) = start(report, pinned).await else { return };
     let call = pinned.begin(json!({"key": "report", "work_ms": 4_000, "busy_threads": 4}));
     until_row(&db, "report", true, Duration::from_secs(5)).await;
     let (mut busy, mut taken) = (0, 0);
@@ -135,7 +147,7 @@ pub(crate) async fn killed(report: &mut Report) {
     report
         .scene("A handler is killed with SIGKILL while it holds the lock (by its lease alone others would wait 20 s)");
     let db = Dynamo::start().await;
-    let environment = environment(&db, function()).start().await.expect("the environment starts");
+    let Some(environment) = start(report, environment(&db, function())).await else { return };
     let call = environment.begin(json!({"key": "order:7", "work_ms": 9_000}));
     until_row(&db, "order:7", true, Duration::from_secs(5)).await;
     let killed = Instant::now();
@@ -152,8 +164,8 @@ pub(crate) async fn killed(report: &mut Report) {
 pub(crate) async fn timed_out(report: &mut Report) {
     report.scene("A handler runs into the function's time-out of 1 s (by its lease alone others would wait 20 s)");
     let db = Dynamo::start().await;
-    let slow =
-        environment(&db, function()).timeout(Duration::from_secs(1)).start().await.expect("the environment starts");
+    let slow = environment(&db, function()).timeout(Duration::from_secs(1));
+    let Some(slow) = start(report, slow).await else { return };
     // Busy, so that it cannot answer that its lock is lost at the very moment of the time-out.
     let mut call = slow.begin(json!({"key": "order:8", "work_ms": 60_000, "busy_threads": 1}));
     until_row(&db, "order:8", true, Duration::from_secs(1)).await;
@@ -169,8 +181,8 @@ pub(crate) async fn timed_out(report: &mut Report) {
 pub(crate) async fn told(report: &mut Report) {
     report.scene("A contender that does not wait is told who holds the lock");
     let db = Dynamo::start().await;
-    let (_other, locks) = contender(&db).await;
-    let environment = environment(&db, function()).start().await.expect("the environment starts");
+    let Some((_other, locks)) = contender(report, &db).await else { return };
+    let Some(environment) = start(report, environment(&db, function())).await else { return };
     let call = environment.begin(json!({"key": "order:9", "work_ms": 500}));
     let id = call.id.clone();
     until_row(&db, "order:9", true, Duration::from_secs(5)).await;
