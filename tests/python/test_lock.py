@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 import unittest
+import unittest.mock
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
@@ -107,6 +108,18 @@ class Guards(Real):
             del lock
             gc.collect()
         Lock("a", wait=1).acquire().release()
+
+    def test_a_lost_lock_that_is_dropped_leaves_no_socket_open(self):
+        extension = Extension()
+        with unittest.mock.patch.dict(os.environ, LEASEKEEPER_SOCKET=extension.socket):
+            lock = Lock("a").acquire()
+        extension.close()
+        self.assertTrue(lock.lost.is_set())
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            del lock
+            gc.collect()
+        self.assertEqual([str(warning.message) for warning in told], [])
 
     def test_a_waiter_gets_it_when_it_is_given_back(self):
         first = Lock("a").acquire()

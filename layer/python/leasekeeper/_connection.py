@@ -100,6 +100,11 @@ class Connection:
         if self.forked:
             raise ForkedGuard
 
+    @property
+    def closed(self) -> bool:
+        """Has the socket been let go of?"""
+        return self._socket.fileno() < 0
+
     def remaining_of_invocation(self) -> Optional[int]:
         """How many milliseconds are left of the invocation, if there is one."""
         return None if self.invocation is None else self.invocation.remaining()
@@ -240,9 +245,10 @@ class Blocking(Connection):
         """Waits until `done`, the connection's end or this moment; tells if it is done."""
         while True:
             watching = False
+            # Before the lock is taken: of a child's copy another thread may have it, for good.
+            self._owned()
             try:
                 with self._lock:
-                    self._owned()
                     if done() or self.state.ended:
                         return done()
                     left = None if until is None else until - monotonic()

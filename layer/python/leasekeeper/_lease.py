@@ -6,7 +6,7 @@ import logging
 import sys
 import warnings
 from contextvars import ContextVar, Token
-from typing import Any, Dict, Generic, Optional, TypeVar
+from typing import Any, Dict, Generic, NoReturn, Optional, TypeVar
 
 from . import _budget, _invocation
 from ._budget import Seconds
@@ -37,7 +37,7 @@ class Lease(Generic[C]):
     ) -> None:
         self._key = checked_key(key)
         self._wishes = _budget.wishes(wait, lease, reserve)
-        self._strict = strict_release
+        self._strict = checked_strict(strict_release)
         self._invocation: Optional[_invocation.Invocation] = None
         if context is not None:
             self._invocation = _invocation.of_context(context)
@@ -51,9 +51,15 @@ class Lease(Generic[C]):
 
     def __del__(self) -> None:
         connection: Optional[C] = getattr(self, "_connection", None)
-        if connection is not None and not connection.forked and not connection.state.ended:
+        if connection is None or connection.forked or connection.closed:
+            return
+        if not connection.state.ended:
             warnings.warn(f"{self!r} was dropped, and not given back", ResourceWarning, stacklevel=2, source=self)
-            connection.close()
+        connection.close()
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        # Whichever of two objects were dropped first would give the lock back.
+        raise TypeError("a lock is one object in one process: it is neither copied nor pickled")
 
     def __repr__(self) -> str:
         # Without the key: keys are often customers' ids.
@@ -184,6 +190,13 @@ class Lease(Generic[C]):
                 current.reset(token)
             except ValueError:
                 pass  # Left in another context than entered, as some test frameworks do.
+
+
+def checked_strict(strict_release: object) -> Optional[bool]:
+    """True, False, or None for what the environment says."""
+    if strict_release is None or isinstance(strict_release, bool):
+        return strict_release
+    raise TypeError(f"`strict_release` is True or False, not {type(strict_release).__name__}")
 
 
 #: The innermost lock that the running code is under.

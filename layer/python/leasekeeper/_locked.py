@@ -11,6 +11,7 @@ from ._async_lock import AsyncLock, OnLost, checked_on_lost
 from ._budget import Seconds
 from ._invocation import Invocation, entered, of_arguments
 from ._keys import KeyTemplate, checked_key
+from ._lease import checked_strict
 from ._lock import Lock
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -57,6 +58,7 @@ def locked(
     """
     wishes: Dict[str, Any] = {"wait": wait, "lease": lease, "reserve": reserve, "strict_release": strict_release}
     _budget.wishes(wait, lease, reserve)
+    checked_strict(strict_release)
     if on_lost is not None:
         checked_on_lost(on_lost)
     key = _Key(template, values)
@@ -77,7 +79,7 @@ def _synchronous(function: Callable[..., Any], call: _Call, wishes: Mapping[str,
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         key, invocation = call.of(args, kwargs)
         with entered(invocation), Lock(key, **wishes) as lease:
-            return function(*args, **call.with_lease(kwargs, lease))
+            return _done(function(*args, **call.with_lease(kwargs, lease)))
 
     call.sign(wrapper)
     return wrapper
@@ -91,7 +93,7 @@ def _asynchronous(
         key, invocation = call.of(args, kwargs)
         with entered(invocation):
             async with AsyncLock(key, on_lost=on_lost, **wishes) as lease:
-                return await function(*args, **call.with_lease(kwargs, lease))
+                return _done(await function(*args, **call.with_lease(kwargs, lease)))
 
     call.sign(wrapper)
     return wrapper
@@ -106,12 +108,16 @@ class _Key:
         self.template = KeyTemplate(template) if isinstance(template, str) else None
         if self.function is not None and not callable(self.function):
             raise TypeError(f"a key template or a function is expected, not {type(template).__name__}")
+        if self.function is not None and _is_async(self.function):
+            raise TypeError("the key's function must not be an `async def`: a key is made before anything is awaited")
         names = self.template.names if self.template else ()
         for name, value in values.items():
             if name not in names:
                 raise TypeError(f"{name!r} is no option of `locked`, and no placeholder of the key template")
             if not callable(value):
                 raise TypeError(f"{name!r} must be a function of the call's arguments, not {type(value).__name__}")
+            if _is_async(value):
+                raise TypeError(f"{name!r} must not be an `async def`: a key is made before anything is awaited")
         #: The placeholders that are parameters of the function.
         self.parameters = [name for name in names if name not in values]
 
@@ -151,7 +157,7 @@ class _Call:
         """The key of one call, and the invocation of a context among its arguments. Raises TypeError for a wrong call."""
         bound = self._signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        return self._key.of(bound), of_arguments(bound.arguments.values())
+        return self._key.of(bound), of_arguments((*bound.args, *bound.kwargs.values()))
 
     def with_lease(self, kwargs: Dict[str, Any], lease: Union[Lock, AsyncLock]) -> Dict[str, Any]:
         """The call's keyword arguments as the function gets them."""
@@ -161,6 +167,18 @@ class _Call:
         """Hides the lease from the signature."""
         if self._wants_lease:
             wrapper.__signature__ = self._signature  # type: ignore[attr-defined]
+
+
+def _done(result: Any) -> Any:
+    """What the work returned. Raises TypeError if that is work which nobody has begun."""
+    if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
+        if inspect.iscoroutine(result):
+            result.close()  # Nobody is to be told that it was never awaited.
+        raise TypeError(
+            f"the function under `locked` returned an object of the type {type(result).__name__}, whose work would run "
+            "after the lock is given back: put `@locked` directly above an `async def`, or take a lock inside"
+        )
+    return result
 
 
 def _is_async(function: Callable[..., Any]) -> bool:

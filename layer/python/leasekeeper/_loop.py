@@ -50,9 +50,11 @@ class Looped(Connection):
         unwritten = bool(self.state.unwritten)
         if not (self._waiting or phase_changed or self.state.ended or unwritten is not self._writing):
             return
+        if self._loop.is_closed():
+            return
         if threading.get_ident() == self._thread:
             self._settle()
-        elif not self._loop.is_closed():
+        else:
             self._loop.call_soon_threadsafe(self._settle)
 
     def _settle(self) -> None:

@@ -68,8 +68,8 @@ class _Waiter:
 class FakeExtension:
     """Locks in this process's memory, as a context manager. Every method may be called from any thread.
 
-    `capacity` is how many locks can be held at once, in all; with 0 nobody gets one. An acquire beyond it waits, and fails
-    with `unavailable`; one for a lock that is held fails with `busy`.
+    `capacity` is how many locks can be held at once, in all. An acquire beyond it waits, and fails with `unavailable`; one for
+    a lock that is held fails with `busy`. With 0 there is nothing to wait for: each is `unavailable` at once.
     """
 
     def __init__(self, *, capacity: Optional[int] = None) -> None:
@@ -287,10 +287,10 @@ class FakeExtension:
             full = self._capacity is not None and len(self._leases) >= self._capacity
             if not busy and not full:
                 self._grant(waiter, now)
-            elif now < waiter.until:
+            elif now < waiter.until and self._capacity != 0:
                 waiting.append(waiter)
             else:
-                self._refuse(waiter, busy, now)
+                self._refuse(waiter, busy and self._capacity != 0, now)
         self._waiters = waiting
         for lease in self._leases.values():
             if lease.renew_at <= now:
