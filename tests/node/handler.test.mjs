@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { currentLease, LostError, lock, locked, ProtocolError, tryLock, withLock } from 'leasekeeper';
-import { answer, context, sleep, startExtension, startScript, timed } from './helpers.mjs';
+import { answer, context, sleep, soon, startExtension, startScript, timed } from './helpers.mjs';
 
 const failing = (code) => (request) =>
   request.op === 'release' ? [{ id: request.id, error: { code, message: 'why', reason: 'expired' } }] : answer(request);
@@ -221,4 +221,37 @@ test('the application’s own error stays what it was, with the clean-up’s att
       );
     }
   }
+});
+
+test('a loss that the work itself reports is told once', async () => {
+  const extension = await startScript();
+  const { warned } = await warnings(() =>
+    assert.rejects(
+      withLock('k', { onLost: 'notify' }, async (lease) => {
+        extension.say({ event: 'lost', lease: 7, reason: 'stolen' });
+        await soon(lease.lost);
+        await lease.check();
+      }),
+      (error) => error.code === 'lost' && error.reason === 'stolen' && error.lockError === undefined,
+    ),
+  );
+  assert.deepEqual(warned, []);
+});
+
+test('the functions that give a template its values get the call’s this, as a key’s function does', async () => {
+  await startScript();
+  const work = async () => currentLease().key;
+  const maker = function () {
+    return this.tenant;
+  };
+  const all = function () {
+    return { tenant: this.tenant };
+  };
+  const service = {
+    tenant: 'acme',
+    byKey: locked({ key: maker }, work),
+    byValue: locked({ key: '{tenant}', values: { tenant: maker } }, work),
+    byValues: locked({ key: '{tenant}', values: all }, work),
+  };
+  assert.deepEqual([await service.byKey(), await service.byValue(), await service.byValues()], ['acme', 'acme', 'acme']);
 });

@@ -123,6 +123,7 @@ function fromHere(error) {
 
 /** Attaches a clean-up's error to the application's own, which stays what it was. */
 function attach(error, cleanUp) {
+  if (error instanceof LockError && error.code === cleanUp.code) return; // It says it already.
   console.warn(`leasekeeper: after the work had failed: ${cleanUp.code}: ${cleanUp.message}`);
   if (error !== null && typeof error === 'object' && Object.isExtensible(error)) hide(error, 'lockError', cleanUp);
 }

@@ -71,7 +71,9 @@ function keyMaker({ key, values }) {
   if (typeof key !== 'string') throw new TypeError('`key` must be a function or a key template');
   const template = new KeyTemplate(key);
   if (typeof values === 'function') {
-    return async (...args) => template.render(await values(...args));
+    return async function (...args) {
+      return template.render(await values.apply(this, args));
+    };
   }
   if (values !== undefined && (values === null || typeof values !== 'object')) {
     throw new TypeError('`values` must be a function, or an object of functions by placeholder');
@@ -85,8 +87,8 @@ function keyMaker({ key, values }) {
     const constant = template.render();
     return () => constant;
   }
-  return async (...args) => {
-    const made = makers.map(async ([name, maker]) => [name, await maker(...args)]);
+  return async function (...args) {
+    const made = makers.map(async ([name, maker]) => [name, await maker.apply(this, args)]);
     return template.render(Object.fromEntries(await Promise.all(made)));
   };
 }
