@@ -106,8 +106,9 @@ def _parse(template: str) -> List[Tuple[bool, str]]:
 
 
 def _placeholder(name: str) -> str:
-    first = name[:1]
-    if (first.isalpha() or first == "_") and all(letter.isalnum() or letter == "_" for letter in name):
+    letters = name.replace("_", "")
+    # What is a letter in other languages too; and Python's own names, among them those with marks of a script's vowels.
+    if name.isidentifier() or ((not letters or letters.isalnum()) and (name[:1].isalpha() or name[:1] == "_")):
         return name
     raise Protocol(
         f"the placeholder {name[:64]!r} of the key template is no name: letters, digits and underscores, no digit first"
