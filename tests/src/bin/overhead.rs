@@ -32,7 +32,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mut command = Command::new(&extension);
     // The log costs more than the lock: LEASEKEEPER_LOG is passed on, to see by how much.
     let filter = std::env::var("LEASEKEEPER_LOG").unwrap_or_else(|_| "info".into());
-    command.env_clear().env("LEASEKEEPER_STORE", "memory").env("LEASEKEEPER_SOCKET", &socket).env("LEASEKEEPER_LOG", filter);
+    command
+        .env_clear()
+        .env("LEASEKEEPER_STORE", "memory")
+        .env("LEASEKEEPER_SOCKET", &socket)
+        .env("LEASEKEEPER_LOG", filter);
     let _running = Running(command.stdout(Stdio::null()).spawn()?);
     let end = Instant::now() + Duration::from_secs(5);
     while UnixStream::connect(&socket).is_err() {
