@@ -27,6 +27,7 @@ demo: ## Handlers taking turns on one lock, through real processes
 	@command -v cargo >/dev/null || { echo 'make: cargo is needed and not on PATH' >&2; exit 1; }
 	@echo 'building (the first time takes a few minutes)' >&2
 	@cargo build -q --workspace --bins --locked
+	@! command -v python3 >/dev/null || scripts/build-layer --clients "$${CARGO_TARGET_DIR:-target}/opt"
 	@"$${CARGO_TARGET_DIR:-target}/debug/demo"
 
 .PHONY: build
@@ -50,9 +51,13 @@ clippy:
 	cargo clippy -p leasekeeper --no-default-features --locked -- -D warnings
 
 .PHONY: unit
-unit: tools build
+unit: tools build clients
 	@echo '== tests'
 	if command -v cargo-nextest >/dev/null; then cargo nextest run --workspace --locked; else cargo test --workspace --all-targets --locked; fi
+
+.PHONY: clients
+clients: ## The Python and Node packages laid out as in the layer, where the tests' functions find them
+	scripts/build-layer --clients "$${CARGO_TARGET_DIR:-target}/opt"
 
 .PHONY: doctest
 doctest:

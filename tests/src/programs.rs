@@ -18,21 +18,32 @@ pub fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the package lies in the repository").join(path)
 }
 
-/// The folder for `NODE_PATH` in which a Node function finds the package `leasekeeper`, as `/opt/nodejs/node_modules` is in the
-/// layer. It is made beside the programs and leads to the sources.
-///
-/// # Panics
-/// It cannot be made.
+/// The folder for `NODE_PATH` in which a Node function finds the package `leasekeeper`, as in the layer.
 pub fn node_path() -> PathBuf {
-    let folder = built("leasekeeper").with_file_name("node_modules");
-    std::fs::create_dir_all(&folder).expect("the folder of built programs is ours");
-    match std::os::unix::fs::symlink(repository("layer/nodejs/leasekeeper"), folder.join("leasekeeper")) {
-        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => panic!("{}: {error}", folder.display()),
-        _ => folder,
-    }
+    in_layer("nodejs/node_modules")
 }
 
-/// The folder for `PYTHONPATH` in which a Python function finds the package `leasekeeper`, as `/opt/python` is in the layer.
+/// The folder for `PYTHONPATH` in which a Python function finds the package `leasekeeper`, as in the layer.
 pub fn python_path() -> PathBuf {
-    repository("layer/python")
+    in_layer("python")
+}
+
+/// A folder of what becomes `/opt`, laid out beside the built programs' folder: packages as their users get them.
+fn in_layer(folder: &str) -> PathBuf {
+    let programs = built("leasekeeper");
+    let target = programs.ancestors().nth(2).expect("programs lie in a profile's folder of the target directory");
+    target.join("opt").join(folder)
+}
+
+/// The clients' packages, laid out as in the layer, are there.
+///
+/// # Errors
+/// They are not; says how to make them.
+pub fn clients_are_laid_out() -> Result<(), &'static str> {
+    let there = node_path().join("leasekeeper").is_dir() && python_path().join("leasekeeper").is_dir();
+    if there {
+        Ok(())
+    } else {
+        Err("the Python and Node packages are not laid out: `make clients` does it, with python3")
+    }
 }

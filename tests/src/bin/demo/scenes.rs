@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use testkit::dynamo::{Dynamo, Operation};
-use testkit::programs::{built, node_path, python_path, repository};
+use testkit::programs::{built, clients_are_laid_out, node_path, python_path, repository};
 use testkit::sandbox::{Builder, Outcome, Program, Role, Sandbox};
 
 /// An environment with the extension and this runtime, on this DynamoDB.
@@ -51,8 +51,12 @@ async fn try_once(locks: &Locks, key: &str) -> Result<leasekeeper::Guard, LockEr
     locks.try_acquire(key).invocation("demo-contender", deadline).await
 }
 
-fn is_there(program: &str) -> bool {
-    Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
+/// What a handler in this language lacks here, if anything.
+fn missing(program: &str) -> Option<String> {
+    if !Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success()) {
+        return Some(format!("there is no {program}"));
+    }
+    clients_are_laid_out().err().map(str::to_owned)
 }
 
 /// Waits until `key`'s row is there, or gone; tells when that was seen.
@@ -72,17 +76,18 @@ pub(crate) async fn turns(report: &mut Report) {
     report.scene("Three functions, three environments, one lock: customer:42");
     let db = Dynamo::start().await;
     let mut languages = vec![("Rust", Program::new(built("bootstrap")))];
-    if is_there("python3") {
-        let loop_ = repository("tests/functions/python/bootstrap.py");
-        languages.push(("Python", Program::python(loop_).arg(repository("examples/python/handler.py"))));
-    } else {
-        report.skip("the Python handler, for want of python3");
-    }
-    if is_there("node") {
-        let loop_ = repository("tests/functions/node/runtime.mjs");
-        languages.push(("Node", Program::node(loop_).arg(repository("examples/node/handler.mjs"))));
-    } else {
-        report.skip("the Node handler, for want of node");
+    for (name, program) in [("Python", "python3"), ("Node", "node")] {
+        if let Some(why) = missing(program) {
+            report.skip(format!("the {name} handler: {why}"));
+            continue;
+        }
+        let runtime = match name {
+            "Python" => Program::python(repository("tests/functions/python/bootstrap.py"))
+                .arg(repository("examples/python/handler.py")),
+            _ => Program::node(repository("tests/functions/node/runtime.mjs"))
+                .arg(repository("examples/node/handler.mjs")),
+        };
+        languages.push((name, runtime));
     }
     let names: Vec<_> = languages.iter().map(|(name, _)| *name).collect();
     let mut environments = Vec::new();
