@@ -1,5 +1,6 @@
 //! The test kit: an embedded DynamoDB with faults, a Lambda sandbox, AWS's emulator, and what the tests share.
 
+pub mod deeds;
 pub mod dynamo;
 pub mod programs;
 pub mod pydynox;

@@ -1,10 +1,11 @@
 //! The Python package in a function: in the Lambda sandbox, with the real extension, on the embedded DynamoDB.
 
-use serde_json::{Value, json};
+use serde_json::json;
 use std::time::{Duration, Instant};
+use testkit::deeds::{error_kind, event, gone, hold};
 use testkit::dynamo::Dynamo;
 use testkit::programs::{built, python_path, repository};
-use testkit::sandbox::{Builder, Call, Outcome, Program, Role, Sandbox};
+use testkit::sandbox::{Builder, Outcome, Program, Sandbox};
 
 /// An environment with the extension and the tests' Python function, on this DynamoDB.
 fn environment(db: &Dynamo) -> Builder {
@@ -19,33 +20,6 @@ fn environment(db: &Dynamo) -> Builder {
         .env("PYTHONPATH", python_path().to_string_lossy())
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .timeout(Duration::from_secs(10))
-}
-
-fn event<const N: usize>(key: &str, deeds: [Value; N]) -> Value {
-    json!({"key": key, "deeds": Value::from_iter(deeds)})
-}
-
-/// Begins an invocation that holds `key` for long, and waits until it does.
-async fn hold(env: &Sandbox, key: &str) -> Call {
-    let call = env.begin(event(key, [json!(["sleep", 60_000])]));
-    env.wait_for_log(Role::Runtime, "held").await.unwrap();
-    call
-}
-
-async fn gone(db: &Dynamo, key: &str) -> Instant {
-    let end = Instant::now() + Duration::from_secs(5);
-    while db.item(key).is_some() {
-        assert!(Instant::now() < end, "the row {key} is still there");
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    Instant::now()
-}
-
-fn error_kind(outcome: Outcome) -> String {
-    match outcome {
-        Outcome::Error { kind, .. } => kind,
-        other => panic!("an error was expected: {other:?}"),
-    }
 }
 
 #[tokio::test]
