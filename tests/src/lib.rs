@@ -2,6 +2,7 @@
 
 pub mod deeds;
 pub mod dynamo;
+pub mod evidence;
 pub mod programs;
 pub mod pydynox;
 pub mod rie;
