@@ -30,6 +30,10 @@ demo: ## Handlers taking turns on one lock, through real processes
 	@! command -v python3 >/dev/null || scripts/build-layer --clients "$${CARGO_TARGET_DIR:-target}/opt"
 	@"$${CARGO_TARGET_DIR:-target}/debug/demo"
 
+.PHONY: lifecycle
+lifecycle: tools build clients ## Every way an invocation can end, measured; writes docs/LIFECYCLE.md
+	"$${CARGO_TARGET_DIR:-target}/debug/evidence" lifecycle
+
 .PHONY: build
 build: ## Compile everything, tests included
 	@echo '== build'

@@ -47,3 +47,25 @@ pub fn clients_are_laid_out() -> Result<(), &'static str> {
         Err("the Python and Node packages are not laid out: `make clients` does it, with python3")
     }
 }
+
+/// Every Rust source of the workspace's packages, one after the other.
+///
+/// # Panics
+/// The repository cannot be read.
+pub fn sources() -> String {
+    fn read(folder: &Path, text: &mut String) {
+        for entry in std::fs::read_dir(folder).expect("a folder of the repository").flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                read(&path, text);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                text.push_str(&std::fs::read_to_string(&path).expect("a source is UTF-8"));
+            }
+        }
+    }
+    let mut text = String::new();
+    for folder in ["extension", "runtime-lib", "tests"] {
+        read(&repository(folder), &mut text);
+    }
+    text
+}

@@ -3,8 +3,7 @@
 use leasekeeper_extension::settings::VARIABLES;
 use leasekeeper_wire::{Code, LostReason};
 use std::fs;
-use std::path::{Path, PathBuf};
-use testkit::programs::repository;
+use testkit::programs::{repository, sources};
 
 fn read(path: &str) -> String {
     fs::read_to_string(repository(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
@@ -47,24 +46,9 @@ fn every_error_code_and_reason_is_explained_and_known() {
     assert_eq!(reasons.len(), 10, "{reasons:?}");
 }
 
-fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).expect("a folder of the repository").flatten() {
-        let path = entry.path();
-        if path.is_dir() {
-            rust_files(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path);
-        }
-    }
-}
-
 #[test]
 fn every_test_and_file_that_a_promise_or_an_invariant_names_exists() {
-    let mut files = Vec::new();
-    for folder in ["extension", "runtime-lib", "tests"] {
-        rust_files(&repository(folder), &mut files);
-    }
-    let sources: String = files.iter().map(|path| fs::read_to_string(path).expect("a source is UTF-8")).collect();
+    let sources = sources();
     for (document, heading, column, least) in
         [("README.md", "## Promises", 3, 7), ("ARCHITECTURE.md", "## Invariants", 2, 10)]
     {
