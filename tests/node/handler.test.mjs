@@ -255,3 +255,18 @@ test('the functions that give a template its values get the call’s this, as a 
   };
   assert.deepEqual([await service.byKey(), await service.byValue(), await service.byValues()], ['acme', 'acme', 'acme']);
 });
+
+test('work that comes to a generator is refused, and the lock is given back', async () => {
+  await startExtension();
+  const works = [
+    async () => (function* () {})(),
+    async () => (async function* () {})(),
+    () => Promise.resolve((function* () {})()),
+  ];
+  for (const work of works) {
+    const refused = { name: 'TypeError', message: /generator/ };
+    await assert.rejects(locked({ key: 'k' }, work)({}, context()), refused);
+    await assert.rejects(withLock('k', { context: context() }, work), refused);
+    await (await tryLock('k')).release();
+  }
+});

@@ -5,7 +5,7 @@ import { Readable, Writable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { test } from 'node:test';
 import { currentLease, locked, tryLock } from 'leasekeeper';
-import { answer, context, sleep, startExtension, startScript } from './helpers.mjs';
+import { answer, context, sleep, startExtension, startScript, until } from './helpers.mjs';
 
 const STREAMING = Symbol.for('aws.lambda.runtime.handler.streaming');
 const WATER = Symbol.for('aws.lambda.runtime.handler.streaming.highWaterMark');
@@ -84,6 +84,47 @@ test('the end can come with a chunk, an encoding and a callback', async () => {
   const { stream, seen } = response();
   await handler({}, stream, context());
   assert.deepEqual([seen.text, called], ['abc', 1]);
+});
+
+test('what is written after the end is refused as any stream refuses it, and reaches nobody', async () => {
+  let confirm;
+  await startScript((request, connection) => {
+    if (request.op !== 'release') return answer(request);
+    confirm = () => connection.write(`${JSON.stringify(answer(request)[0])}\n`);
+  });
+  const { stream, seen } = response();
+  const broken = new Promise((resolve) => stream.once('error', resolve));
+  const refused = [];
+  const handler = locked({ key: 'k' }, async () => {
+    stream.end('last');
+    await until('the lock is on its way back', () => confirm);
+    assert.equal(stream.write('late', (error) => refused.push(error.code)), false);
+    assert.equal(stream.write('latin1', 'latin1'), false);
+    assert.deepEqual([seen.text, seen.ended], ['last', false]);
+    confirm();
+  });
+  await handler({}, stream, context());
+  assert.equal((await broken).code, 'ERR_STREAM_WRITE_AFTER_END');
+  assert.deepEqual([seen.text, refused], ['last', ['ERR_STREAM_WRITE_AFTER_END']]);
+});
+
+test('what is written after the end of a lock that is lost by then is told the loss', async () => {
+  await startScript((request) =>
+    request.op === 'release' ? [{ id: request.id, error: { code: 'lost', message: '', reason: 'expired' } }] : answer(request),
+  );
+  const { stream, seen } = response();
+  const refused = [];
+  const handler = locked({ key: 'k' }, async () => {
+    stream.end();
+    stream.write('late', (error) => refused.push(error.code));
+    await sleep(1_000);
+  });
+  await assert.rejects(handler({}, stream, context()), { code: 'lost', reason: 'expired' });
+  assert.deepEqual([seen, refused], [{ text: '', ended: false }, ['lost']]);
+  // The stream is the runtime's again.
+  stream.write('what the runtime says');
+  await new Promise((resolve) => stream.end(resolve));
+  assert.deepEqual(seen, { text: 'what the runtime says', ended: true });
 });
 
 test('a lock that was lost ends the call in an error, and the stream has no end', async () => {

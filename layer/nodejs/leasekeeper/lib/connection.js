@@ -266,6 +266,13 @@ function noAnswer(boundMs) {
 }
 
 function cannotConnect(path, error) {
+  if (error.code === 'EACCES' || error.code === 'EPERM') {
+    return lockError(
+      'config',
+      `this process's user may not use the socket ${path} (${error.code}): run the extension as the same user, or list this ` +
+        "one's id in its LEASEKEEPER_PEER_UIDS",
+    );
+  }
   return lockError(
     'extension_missing',
     `no Leasekeeper extension answers on the socket ${path} (${error.code ?? error.message}): add the Leasekeeper layer to ` +

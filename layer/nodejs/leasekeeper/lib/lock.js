@@ -78,9 +78,16 @@ async function conclude(outcome, lease) {
   throw outcome.error;
 }
 
+/** What work has come to; a generator has not run yet, and would run without the lock. */
+function whole(value) {
+  const kind = Object.prototype.toString.call(value);
+  if (kind !== '[object Generator]' && kind !== '[object AsyncGenerator]') return value;
+  throw new TypeError('the work has given a generator: it would run after the lock is given back. Lock inside of it');
+}
+
 /** Runs work under a lease and gives it back before this settles. */
 async function hold(lease, onLost, work) {
-  const body = settled(within({ lease }, async () => work(lease)));
+  const body = settled(within({ lease }, async () => whole(await work(lease))));
   return conclude(await Promise.race([lossOf(lease, onLost), body]), lease);
 }
 
@@ -91,4 +98,4 @@ async function withLock(key, options, work) {
   return hold(await acquire(key, options), options.onLost, work);
 }
 
-module.exports = { WISHES, acquire, checkOptions, conclude, hold, lock, lossOf, settled, tryLock, withLock };
+module.exports = { WISHES, acquire, checkOptions, conclude, hold, lock, lossOf, settled, tryLock, whole, withLock };

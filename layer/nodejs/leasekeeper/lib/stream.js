@@ -3,7 +3,7 @@
 
 const { within } = require('./context.js');
 const { attach } = require('./errors.js');
-const { conclude, lossOf, settled } = require('./lock.js');
+const { conclude, lossOf, settled, whole } = require('./lock.js');
 
 /**
  * Runs a streaming handler under a lease. The stream's `end` is held back until the lock was given back; a lock that was lost
@@ -13,7 +13,7 @@ async function holdStreaming(lease, onLost, stream, work) {
   const end = holdBackEnd(stream, lease);
   try {
     const loss = lossOf(lease, onLost);
-    const body = settled(within({ lease }, async () => work()));
+    const body = settled(within({ lease }, async () => whole(await work())));
     const broken = end.failure.then((error) => ({ broken: error }));
     const first = await Promise.race([loss, broken, body]);
     if ('broken' in first) throw first.broken;
@@ -35,6 +35,8 @@ async function holdStreaming(lease, onLost, stream, work) {
   }
 }
 
+const isFunction = (arg) => typeof arg === 'function';
+
 /** Resolves when nothing more can be written. */
 function closed(stream) {
   if (stream.destroyed) return Promise.resolve({});
@@ -44,9 +46,10 @@ function closed(stream) {
   });
 }
 
-/** Puts a function of our own before the stream's `end`. */
+/** Puts functions of our own before the stream's `end`, and before its `write` from the end on. */
 function holdBackEnd(stream, lease) {
-  const original = stream.end;
+  const { end, write } = stream;
+  const late = [];
   const hold = { asked: false };
   hold.outcome = new Promise((resolve) => {
     hold.resolve = resolve;
@@ -55,23 +58,39 @@ function holdBackEnd(stream, lease) {
     hold.outcome.then((error) => error && resolve(error));
   });
   const restore = () => {
-    if (stream.end === heldBack) delete stream.end;
-    if (stream.end !== original) stream.end = original;
+    for (const [name, ours, original] of [
+      ['end', heldBack, end],
+      ['write', tooLate, write],
+    ]) {
+      if (stream[name] === ours) delete stream[name];
+      if (stream[name] !== original) stream[name] = original;
+    }
   };
   hold.restore = restore;
 
   function heldBack(...args) {
-    const callback = args.find((arg) => typeof arg === 'function');
-    const [chunk, encoding] = args.filter((arg) => typeof arg !== 'function');
+    const callback = args.find(isFunction);
+    const [chunk, encoding] = args.filter((arg) => !isFunction(arg));
     if (hold.asked) return stream;
     hold.asked = true;
     if (chunk !== undefined && chunk !== null) stream.write(chunk, encoding);
+    // The lock is on its way back: what is written from now on would be written without it.
+    stream.write = tooLate;
     settled(lease.handBack()).then(({ error }) => {
       restore();
-      if (!error) original.call(stream, callback);
+      if (!error) end.call(stream, callback);
+      for (const args of late) {
+        // After its end the stream refuses them by itself, as it does every such write.
+        if (error) args.find(isFunction)?.(error);
+        else write.apply(stream, args);
+      }
       hold.resolve(error);
     });
     return stream;
+  }
+  function tooLate(...args) {
+    late.push(args);
+    return false;
   }
   stream.end = heldBack;
   return hold;
