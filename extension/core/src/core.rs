@@ -44,7 +44,8 @@ pub struct Core<S: Symbol> {
     pub(crate) thaw_until: Option<Micros>,
     /// The wait was started anew by a second late reading.
     thaw_extended: bool,
-    pub(crate) shut_down: bool,
+    /// The end has begun: no new locks.
+    pub(crate) ending: bool,
     next_request: RequestNo,
     outputs: VecDeque<Output<S>>,
 }
@@ -66,7 +67,7 @@ impl<S: Symbol> Core<S> {
             invocations: Invocations::new(memory),
             thaw_until: None,
             thaw_extended: false,
-            shut_down: false,
+            ending: false,
             next_request: 0,
             outputs: VecDeque::new(),
         }
@@ -96,6 +97,7 @@ impl<S: Symbol> Core<S> {
             Input::Answer(no, answer) => self.answer(no, answer, entropy),
             Input::Tick => {}
             Input::InvocationBegan { scope, remaining } => self.invocation_began(&scope, remaining, entropy),
+            Input::Drain => self.drain(),
             Input::Shutdown => self.shut_down(),
         }
         self.pump(entropy);
@@ -276,13 +278,22 @@ impl<S: Symbol> Core<S> {
         self.begin_deferred(scope, entropy);
     }
 
-    fn shut_down(&mut self) {
-        self.shut_down = true;
+    fn drain(&mut self) {
+        self.ending = true;
         let deferred: Vec<_> = self.deferred.keys().copied().collect();
         for id in deferred {
             self.drop_deferred(id, Refused::GivenUp(LostReason::Shutdown));
         }
-        let ids: Vec<_> = self.leases.keys().copied().collect();
+        self.give_up_where(|entry| !entry.is_granted());
+    }
+
+    fn shut_down(&mut self) {
+        self.drain();
+        self.give_up_where(|_| true);
+    }
+
+    fn give_up_where(&mut self, which: impl Fn(&Entry<S>) -> bool) {
+        let ids: Vec<_> = self.leases.iter().filter(|(_, entry)| which(entry)).map(|(id, _)| *id).collect();
         for id in ids {
             self.give_up(id, LostReason::Shutdown);
         }

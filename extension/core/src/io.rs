@@ -176,6 +176,8 @@ pub enum Input<S> {
         /// What is left of it.
         remaining: Option<Micros>,
     },
+    /// The end is near: no new locks, and whoever waits is told so; what is held stays until it is given back.
+    Drain,
     /// The environment ends: no new locks; what is held by clients that are still there is given up.
     Shutdown,
 }

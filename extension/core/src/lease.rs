@@ -51,6 +51,11 @@ impl<S> Entry<S> {
         }
     }
 
+    /// Is it held by a client that was told so?
+    pub(crate) fn is_granted(&self) -> bool {
+        self.holding().is_some_and(|holding| holding.ungranted.is_none())
+    }
+
     pub(crate) fn flying(&self) -> bool {
         self.puts.iter().any(|put| put.state == PutState::Flying)
     }

@@ -9,7 +9,7 @@ use crate::{
 impl<S: Symbol> Core<S> {
     pub(crate) fn acquire<E: Entropy<S>>(&mut self, ask: Acquire<S>, entropy: &mut E) {
         let over = ask.scope.as_ref().is_some_and(|scope| self.invocations.is_over(scope));
-        if self.shut_down {
+        if self.ending {
             return self.emit(Output::Refused(ask.lease, Refused::GivenUp(LostReason::Shutdown)));
         }
         if ask.remaining == Some(0) {

@@ -201,6 +201,7 @@ fn an_acquire_that_waits_for_its_invoke_can_be_taken_back_given_up_or_shut_down(
     for (end, refused) in [
         (Input::Release(1), Refused::TakenBack),
         (Input::GiveUp(1, LostReason::ExtensionFailed), Refused::GivenUp(LostReason::ExtensionFailed)),
+        (Input::Drain, Refused::GivenUp(LostReason::Shutdown)),
         (Input::Shutdown, Refused::GivenUp(LostReason::Shutdown)),
     ] {
         let mut script = second_invocation();

@@ -247,3 +247,53 @@ fn shutdown_ends_waiting_too_old_lapsing_and_new_leases_alike() {
     }
     assert!(script.core.is_idle());
 }
+
+#[test]
+fn while_it_drains_what_is_held_is_renewed_and_given_back_and_nothing_new_begins() {
+    let mut script = Script::with(Config { freezes: false, ..Config::default() });
+    let held = script.hold(1, 1, 3_000, 0);
+    let waiting = one_send(&script.give(Input::Acquire(acquire(2, 2, 3_000, SECOND))));
+    let queued = script.give(Input::Acquire(acquire(3, 1, 3_000, SECOND)));
+    assert!(queued.is_empty(), "it waits for what is held here: {queued:?}");
+    let old = one_send(&script.give(Input::Acquire(acquire(4, 4, 3_000, SECOND))));
+    script.answer(&old, unknown());
+    let outputs = script.give(Input::Drain);
+    for id in [2, 3, 4] {
+        assert!(outputs.contains(&Output::Refused(id, Refused::GivenUp(LostReason::Shutdown))), "{id}: {outputs:?}");
+    }
+    assert_eq!(lost(&outputs), None);
+    // A Put that lands afterwards is no grant: it is taken away.
+    let delete = one_send(&script.answer(&waiting, Answer::Done));
+    assert!(is_delete(&delete.op, row_of(&waiting).owner));
+    script.answer(&delete, Answer::Done);
+    let new = script.give(Input::Acquire(acquire(5, 5, 3_000, SECOND)));
+    assert_eq!(new, [Output::Refused(5, Refused::GivenUp(LostReason::Shutdown))]);
+    for _ in 0..4 {
+        let renewal = loop {
+            let (request, _) = script.until_send(2 * SECOND).expect("it is renewed");
+            if matches!(request.op, Op::Renew { .. }) {
+                break request;
+            }
+            script.answer(&request, Answer::Failed(Seen::Nothing));
+        };
+        script.answer(&renewal, Answer::Done);
+        assert!(script.valid(1).is_some());
+    }
+    let delete = one_send(&script.give(Input::Release(1)));
+    assert!(is_delete(&delete.op, held.owner), "nobody is left to hand it to");
+    assert!(script.answer(&delete, Answer::Done).contains(&Output::Released { lease: 1, confirmed: true }));
+    script.pass(10 * SECOND);
+    assert!(script.core.is_idle());
+}
+
+#[test]
+fn where_draining_has_a_limit_what_is_still_held_then_lapses() {
+    let mut script = Script::with(Config { freezes: false, ..Config::default() });
+    let held = script.hold(1, KEY, 3_000, 0);
+    script.give(Input::Drain);
+    script.pass(500 * MS);
+    let outputs = script.give(Input::Shutdown);
+    assert_eq!(lost(&outputs), Some(LostReason::Shutdown));
+    assert!(sends(&script.pass(2_200 * MS - 1)).is_empty(), "its client may still believe");
+    assert!(is_delete(&one_send(&script.pass(1)).op, held.owner));
+}

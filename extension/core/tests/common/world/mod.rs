@@ -365,7 +365,9 @@ impl World {
             return;
         }
         if self.rng.chance(30) && !self.envs[n].frozen {
-            self.handle(n, Input::Shutdown);
+            // Killed in the midst of its end: a sidecar lets its clients finish first.
+            let end = if self.rng.chance(50) { Input::Drain } else { Input::Shutdown };
+            self.handle(n, end);
             let at = t + self.rng.below(2 * self.plan.longest_lease());
             return self.at(at, Event::Crash { env: n });
         }
