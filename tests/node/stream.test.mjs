@@ -98,7 +98,10 @@ test('what is written after the end is refused as any stream refuses it, and rea
   const handler = locked({ key: 'k' }, async () => {
     stream.end('last');
     await until('the lock is on its way back', () => confirm);
-    assert.equal(stream.write('late', (error) => refused.push(error.code)), false);
+    assert.equal(
+      stream.write('late', (error) => refused.push(error.code)),
+      false,
+    );
     assert.equal(stream.write('latin1', 'latin1'), false);
     assert.deepEqual([seen.text, seen.ended], ['last', false]);
     confirm();
