@@ -177,7 +177,7 @@ async fn with_more_users_allowed_the_others_are_still_refused() {
     let mut served = Served::with(limits, true);
     assert_eq!((mode(&served.dir.path().join("leasekeeper")), mode(&served.path())), (0o711, 0o666));
     let refused = said(&stranger(&served, 65_532).await);
-    assert_eq!(refused["error"]["code"], "denied", "{refused}");
+    assert_eq!(refused["error"]["code"], "config", "{refused}");
     assert!(refused["error"]["message"].as_str().unwrap().contains("user 65532"), "{refused}");
     served.assert_quiet().await;
     let mut commands = served.commands.take().unwrap();

@@ -295,6 +295,10 @@ fn cannot_connect(path: &Path, error: &io::Error) -> LockError {
         ErrorKind::InvalidInput => {
             LockError::config(format!("LEASEKEEPER_SOCKET is not a valid socket path: {path} ({error})"))
         }
+        ErrorKind::PermissionDenied => LockError::config(format!(
+            "this process's user may not use the socket {path} ({error}): run the extension as the same user, or list \
+             this one's id in its LEASEKEEPER_PEER_UIDS"
+        )),
         _ => LockError::ExtensionMissing {
             message: format!(
                 "no Leasekeeper extension answers on the socket {path} ({error}): add the Leasekeeper layer to the \

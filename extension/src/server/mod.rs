@@ -3,6 +3,7 @@
 mod connection;
 mod directory;
 mod lines;
+mod notices;
 mod peer;
 mod refusal;
 mod socket;
@@ -11,6 +12,7 @@ pub use socket::{BindError, Recheck, Socket};
 
 use crate::driver::{ClientId, Command};
 use leasekeeper_wire::{Code, Failure};
+use notices::Notices;
 use refusal::Refusals;
 use std::future::Future;
 use std::io;
@@ -58,6 +60,7 @@ pub async fn run(
     let recheck = socket.recheck();
     let mut connections = JoinSet::new();
     let mut refusals = Refusals::new(&limits);
+    let mut notices = Notices::default();
     let mut last_client: ClientId = 0;
     tokio::pin!(shutdown);
     loop {
@@ -75,9 +78,11 @@ pub async fn run(
             }
             accepted = accept(&socket) => match accepted {
                 Ok(stream) => {
+                    notices.accepted();
                     last_client += 1;
                     match admit(&stream, &limits, connections.len()) {
                         Ok(watch) => {
+                            notices.watched(&watch);
                             let served = connection::serve(stream, watch, last_client, driver.clone(), limits.clone());
                             connections.spawn(served);
                         }
@@ -85,7 +90,7 @@ pub async fn run(
                     }
                 }
                 Err(error) => {
-                    tracing::error!(%error, "a connection could not be accepted");
+                    notices.not_accepted(&error);
                     tokio::time::sleep(ACCEPT_AGAIN).await;
                 }
             },
@@ -113,7 +118,7 @@ fn admit(stream: &UnixStream, limits: &Limits, open: usize) -> Result<peer::Watc
     let own = rustix::process::geteuid().as_raw();
     if peer.uid() != own && peer.uid() != 0 && !limits.peer_uids.contains(&peer.uid()) {
         let message = format!("user {} may not use this socket: it is not listed in LEASEKEEPER_PEER_UIDS", peer.uid());
-        return Err(Failure::new(Code::Denied, message));
+        return Err(Failure::new(Code::Config, message));
     }
     if open >= limits.connections {
         return Err(Failure::new(Code::Unavailable, format!("{open} connections are open, which is the limit")));

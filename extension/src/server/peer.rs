@@ -1,6 +1,7 @@
 //! The process at the other end of a connection: who it is, and when it dies.
 
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open, test_kill_process};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -36,17 +37,29 @@ impl Watch {
         };
         match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(fd) => register(fd).map_or_else(|_| Self::by_start_time(pid), Self::PidFd),
-            Err(rustix::io::Errno::SRCH) => Self::Dead,
+            Err(Errno::SRCH) => Self::Dead,
             // An old kernel, a filter on system calls, no descriptors left.
             Err(_) => Self::by_start_time(pid),
         }
     }
 
     fn by_start_time(pid: Pid) -> Self {
+        if !proc_is_ours() {
+            return Self::Unknown;
+        }
         match start_time(pid) {
             Ok(Some(started)) => Self::StartTime { pid, started },
             Ok(None) => Self::Dead,
             Err(_) => Self::Unknown,
+        }
+    }
+
+    /// What tells of the process's death.
+    pub(super) fn by(&self) -> &'static str {
+        match self {
+            Self::PidFd(_) => "the kernel",
+            Self::StartTime { .. } => "its start time in /proc",
+            Self::Dead | Self::Unknown => "its connection's end alone",
         }
     }
 
@@ -77,18 +90,20 @@ fn register(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::with_interest(fd, Interest::READABLE)
 }
 
+/// Does `/proc` show the processes of our own namespace? Another one's has other processes under our numbers.
+fn proc_is_ours() -> bool {
+    std::fs::read_link("/proc/self").is_ok_and(|own| own.to_str() == Some(&*getpid().as_raw_nonzero().to_string()))
+}
+
 /// When the process started; `None` if there is none or it only waits to be reaped.
 fn start_time(pid: Pid) -> io::Result<Option<u64>> {
     let stat = match std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())) {
         Ok(stat) => stat,
-        Err(error) if gone(&error) && std::fs::exists("/proc/self/stat")? => return Ok(None),
+        // What cannot be read may be hidden from us: only the kernel's word is a death.
+        Err(_) if test_kill_process(pid) == Err(Errno::SRCH) => return Ok(None),
         Err(error) => return Err(error),
     };
     parse_stat(&stat).ok_or_else(|| io::Error::other("/proc/PID/stat has another form"))
-}
-
-fn gone(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error())
 }
 
 /// Fields 3 (state), 20 (threads) and 22 (start time); the second field, a name in brackets, may hold anything.

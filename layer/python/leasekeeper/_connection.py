@@ -48,7 +48,7 @@ if hasattr(os, "register_at_fork"):
 def connect(path: str) -> Optional[socket.socket]:
     """A connected socket that never blocks; None while the extension's queue of connections is full.
 
-    Raises :class:`Config` for a path that is none, :class:`ExtensionMissing` if nobody answers.
+    Raises :class:`Config` for a path that is none or not for us, :class:`ExtensionMissing` if nobody answers.
     """
     connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -71,6 +71,11 @@ def _cannot_connect(path: str, error: Exception) -> LockError:
         return Config(f"LEASEKEEPER_SOCKET is not a valid socket path: {path!r} ({error})")
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
         return Unavailable(f"this process has too many files open to connect to the extension: {error}")
+    if isinstance(error, PermissionError):
+        return Config(
+            f"this process's user may not use the socket {path} ({error}): run the extension as the same user, or list "
+            "this one's id in its LEASEKEEPER_PEER_UIDS"
+        )
     return ExtensionMissing(
         f"no Leasekeeper extension answers on the socket {path} ({error}): add the Leasekeeper layer to the function; "
         "outside Lambda, run the sidecar `leasekeeper` with LEASEKEEPER_TABLE set (LEASEKEEPER_STORE=memory needs no "
