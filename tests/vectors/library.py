@@ -48,6 +48,8 @@ def decoded(line):
         return {"ignored": True}
     if isinstance(read, _wire.Event):
         event = {"event": read.name, "lease": read.lease}
+        if read.within_ms is not None:
+            event["within_ms"] = read.within_ms
         return {"event": event if read.reason is None else {**event, "reason": read.reason}}
     if read.failure is None:
         return {"reply": {"id": read.id, "ok": read.ok}}

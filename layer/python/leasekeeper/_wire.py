@@ -63,6 +63,8 @@ class Event:
     name: str
     lease: int
     reason: Optional[str] = None
+    #: With `ending`: for how long the lease is renewed at most.
+    within_ms: Optional[int] = None
 
 
 @dataclass(frozen=True)
@@ -104,8 +106,11 @@ def _no_constant(text: str) -> NoReturn:
 
 def _event(read: Json) -> Optional[Event]:
     name, lease = read["event"], _whole(read.get("lease"))
-    if lease is None or name not in ("renewed", "danger", "recovered", "lost"):
+    if lease is None or name not in ("renewed", "danger", "recovered", "ending", "lost"):
         return None
+    if name == "ending":
+        within_ms = _whole(read.get("within_ms"))
+        return None if within_ms is None else Event(name, lease, within_ms=within_ms)
     if name != "lost":
         return Event(name, lease)
     reason = read.get("reason")

@@ -201,6 +201,11 @@ pub enum EventKind {
     Danger,
     /// A renewal was confirmed after danger.
     Recovered,
+    /// The sidecar is ending: it renews the lease until it is given back, and no longer than this. No new locks.
+    Ending {
+        /// For how long it goes on at most, in milliseconds.
+        within_ms: u64,
+    },
     /// The lease is over. Final.
     Lost {
         /// Why.

@@ -225,7 +225,7 @@ class State {
     if (lease !== this.#lease) return;
     if (event === 'lost') {
       this.#settle('lost', reason);
-    } else if (event !== 'danger' && !this.#refreshing && this.mayBeUsed) {
+    } else if ((event === 'renewed' || event === 'recovered') && !this.#refreshing && this.mayBeUsed) {
       // The event can be old: only an answer to a question of now says how long the lease is valid.
       this.#refreshing = true;
       this.#send('check', { lease }, 'refresh');

@@ -116,7 +116,7 @@ function failure(value) {
 
 const reasonOf = (word) => (REASONS.includes(word) ? word : 'unknown');
 
-const EVENTS = ['renewed', 'danger', 'recovered', 'lost'];
+const EVENTS = ['renewed', 'danger', 'recovered', 'ending', 'lost'];
 
 /**
  * Reads one line without its newline: a reply, an event, or nothing of interest (undefined).
@@ -126,8 +126,9 @@ function decode(bytes) {
   const line = JSON.parse(UTF8.decode(bytes));
   if (!isObject(line)) throw new SyntaxError('a line that is no JSON object');
   if (Object.hasOwn(line, 'event')) {
-    const { event, lease, reason } = line;
+    const { event, lease, reason, within_ms } = line;
     if (!EVENTS.includes(event) || !isWhole(lease) || (event === 'lost' && !isText(reason))) return undefined;
+    if (event === 'ending') return isWhole(within_ms) ? { event, lease, within_ms } : undefined;
     return { event, lease, ...(event === 'lost' && { reason: reasonOf(reason) }) };
   }
   const id = isWhole(line.id) ? line.id : null;
