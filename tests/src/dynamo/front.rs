@@ -112,6 +112,11 @@ impl Front {
         self.address
     }
 
+    /// The moment that a request's `at` or `answered` means.
+    pub fn moment(&self, since_start: Duration) -> Instant {
+        self.shared.started + since_start
+    }
+
     /// What clients sent that the emulator would let pass and a lock client must not send.
     pub fn violations(&self) -> Vec<String> {
         self.shared.state().violations.clone()
@@ -150,6 +155,10 @@ impl Front {
 
     pub(super) fn fail(&self, operation: Operation, fault: Fault) -> Rule {
         self.shared.rules.add(operation, fault)
+    }
+
+    pub(super) fn elapsed(&self) -> Duration {
+        self.shared.started.elapsed()
     }
 
     pub(super) fn requests(&self) -> Vec<Recorded> {

@@ -173,14 +173,17 @@ async fn runtime_next(shared: &Shared) -> Reply {
 async fn posted(shared: &Shared, id: &str, failed: bool, request: Request<Incoming>) -> Reply {
     let at = Instant::now();
     let kind = header(&request, "lambda-runtime-function-error-type");
-    let body = body_text(request).await?;
-    let error_type = failed.then(|| match serde_json::from_str::<Value>(&body) {
+    let (body, broken) = match header(&request, "lambda-runtime-function-response-mode").as_str() {
+        "streaming" => streamed(shared, id, request.into_body()).await,
+        _ => (body_text(request).await?, None),
+    };
+    let told = failed.then(|| match serde_json::from_str::<Value>(&body) {
         Ok(Value::Object(map)) if map.contains_key("errorType") => map["errorType"].as_str().unwrap_or("").to_owned(),
         _ => kind,
     });
     let taken = shared.modify(|state| match state.calls.get_mut(id) {
         Some(open) if open.posted.is_none() => {
-            open.posted = Some(Posted { body, error: error_type, at });
+            open.posted = Some(Posted { body, error: told.or(broken), at, ended: Instant::now() });
             true
         }
         _ => false,
@@ -188,6 +191,30 @@ async fn posted(shared: &Shared, id: &str, failed: bool, request: Request<Incomi
     match taken {
         true => accepted(),
         false => document(StatusCode::BAD_REQUEST, &error("InvalidRequestID", "no such invocation is open")),
+    }
+}
+
+/// A streamed response, which the invocation's state shows as it comes; and the type of the error that it ended with: what its
+/// trailers name, or that it broke off.
+async fn streamed(shared: &Shared, id: &str, mut body: Incoming) -> (String, Option<String>) {
+    let (mut text, mut broken) = (String::new(), None);
+    loop {
+        shared.modify(|state| {
+            if let Some(open) = state.calls.get_mut(id) {
+                open.streamed = Some(text.clone());
+            }
+        });
+        match body.frame().await {
+            None => return (text, broken),
+            Some(Ok(frame)) => match frame.into_data() {
+                Ok(data) => text.push_str(&String::from_utf8_lossy(&data)),
+                Err(frame) => {
+                    let trailer = frame.trailers_ref().and_then(|all| all.get("lambda-runtime-function-error-type"));
+                    broken = trailer.map(|kind| String::from_utf8_lossy(kind.as_bytes()).into_owned());
+                }
+            },
+            Some(Err(_)) => return (text, Some("Runtime.TruncatedResponse".into())),
+        }
     }
 }
 

@@ -116,7 +116,10 @@ impl Inner {
             Ok(posted) => posted_outcome(posted),
             Err(trouble) => trouble.outcome(),
         };
-        let answered = answer.as_ref().map_or_else(|_| Instant::now(), |posted| posted.at);
+        let (answered, ended) = match &answer {
+            Ok(posted) => (posted.at, posted.ended),
+            Err(_) => (Instant::now(), Instant::now()),
+        };
         // The caller may not care for the early answer.
         let _ = early.send(outcome.clone());
         let (trouble, afterwards) = match answer {
@@ -129,7 +132,7 @@ impl Inner {
         self.shared.modify(|state| state.calls.remove(&id));
         self.finish(trouble, turn.is_some(), generation).await;
         drop(turn);
-        Invocation { id, outcome, afterwards, asked, delivered, answered, over: Instant::now() }
+        Invocation { id, outcome, afterwards, asked, delivered, answered, ended, over: Instant::now() }
     }
 
     /// Freezes or resets, whichever the invocation's end asks for.
@@ -246,7 +249,7 @@ impl Inner {
         };
         let id = id.to_owned();
         self.shared.modify(|state| {
-            state.calls.insert(id.clone(), OpenCall { posted: None, delivered: offset == 0 });
+            state.calls.insert(id.clone(), OpenCall { delivered: offset == 0, ..OpenCall::default() });
             if offset >= 0 {
                 to_runtime(state, event.clone());
             }

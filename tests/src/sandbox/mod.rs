@@ -72,8 +72,10 @@ pub struct Invocation {
     pub asked: Instant,
     /// When the runtime's event was ready for it.
     pub delivered: Instant,
-    /// When the caller had its outcome.
+    /// When the caller had its outcome; of a streamed response, its begin.
     pub answered: Instant,
+    /// When the response's last byte was there.
+    pub ended: Instant,
     /// When runtime and extension were back at "next", or the environment was reset.
     pub over: Instant,
 }
@@ -119,6 +121,15 @@ impl Sandbox {
     /// `None` if there was no live environment or no extension.
     pub async fn shutdown(&self) -> Option<Shutdown> {
         self.inner.spin_down().await
+    }
+
+    /// Waits until the call's streamed response, as far as it has come, contains `needle`; it is empty at its head.
+    ///
+    /// # Errors
+    /// It did not within five seconds, or the call was over before.
+    pub async fn streamed(&self, call: &Call, needle: &str) -> io::Result<()> {
+        let come = |open: &state::OpenCall| open.streamed.as_ref().is_some_and(|text| text.contains(needle));
+        self.inner.shared.wait("a part of a streamed response", |state| state.calls.get(&call.id).is_some_and(come)).await
     }
 
     /// Sends SIGKILL to the runtime's process group.

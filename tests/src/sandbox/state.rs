@@ -76,11 +76,15 @@ pub(super) struct Posted {
     pub(super) error: Option<String>,
     /// When the response's head arrived: with streaming, the caller's first sight of it.
     pub(super) at: Instant,
+    /// When its last byte had arrived.
+    pub(super) ended: Instant,
 }
 
 /// An invocation that is under way.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OpenCall {
+    /// What has arrived of a streamed response; absent before its head.
+    pub(super) streamed: Option<String>,
     pub(super) posted: Option<Posted>,
     /// Both events are out: before that the environment cannot be idle.
     pub(super) delivered: bool,

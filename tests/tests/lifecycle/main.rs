@@ -4,6 +4,8 @@
 mod death;
 mod freeze;
 mod managed;
+mod peers;
+mod streaming;
 mod surroundings;
 
 use serde_json::{Value, json};
