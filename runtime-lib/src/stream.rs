@@ -12,6 +12,9 @@ use std::task::{Context, Poll, ready};
 ///
 /// When the inner stream ends, the lock is given back and only then the end is passed on. If the lock is lost, the stream
 /// ends with [`LockError::Lost`]. Dropping the stream before its end closes the lock's connection, which gives it back.
+///
+/// `lambda_runtime` 1.5 tells the caller of a stream's error by text at the end of the body (`Runtime.StreamError`): a caller
+/// that must know whether a body is whole needs a sign of the application's own at its end.
 pub struct HeldStream<S> {
     stage: Stage<S>,
     strict: bool,

@@ -129,7 +129,10 @@ impl Sandbox {
     /// It did not within five seconds, or the call was over before.
     pub async fn streamed(&self, call: &Call, needle: &str) -> io::Result<()> {
         let come = |open: &state::OpenCall| open.streamed.as_ref().is_some_and(|text| text.contains(needle));
-        self.inner.shared.wait("a part of a streamed response", |state| state.calls.get(&call.id).is_some_and(come)).await
+        self.inner
+            .shared
+            .wait("a part of a streamed response", |state| state.calls.get(&call.id).is_some_and(come))
+            .await
     }
 
     /// Sends SIGKILL to the runtime's process group.
