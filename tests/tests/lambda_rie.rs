@@ -105,6 +105,20 @@ async fn a_node_function_in_a_runtime_loop_holds_the_lock_during_its_handler_onl
     holds_during_the_handler(&db, config(&db, node())).await;
 }
 
+#[tokio::test]
+async fn a_rust_function_that_streams_holds_the_lock_to_its_bodys_end() {
+    let db = Dynamo::start().await;
+    let rie = Rie::start(config(&db, Program::new(built("streaming")))).await.unwrap();
+    let event = json!({"key": "k", "parts": ["one", "two"], "pause_ms": 300});
+    let (reply, _) = tokio::join!(rie.invoke(event), row(&db, &rie, "k"));
+    let reply = reply.unwrap();
+    assert_eq!(db.item("k"), None, "gone with the answer: {reply:?}");
+    assert!(reply.body.ends_with("onetwo"), "{reply:?} {}", rie.log());
+    let requests = db.requests_for("k");
+    let [put, delete] = &requests[..] else { panic!("one put, one delete: {requests:?}") };
+    assert!(delete.at - put.at >= Duration::from_millis(600), "held while the body flows");
+}
+
 /// The tests' own loop again: a wrapped handler answers that its lock is lost at the very moment of the time-out, and may be
 /// the faster one.
 #[tokio::test]
