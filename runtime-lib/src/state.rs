@@ -228,6 +228,10 @@ impl State {
     fn settle(&mut self, phase: Phase) {
         if self.phase == Phase::Held {
             self.phase = phase;
+            if phase == Phase::Unconfirmed {
+                // Also where the extension goes on trying: whoever asked has no confirmation.
+                self.metrics.cleanup_failures = 1;
+            }
         }
     }
 
@@ -416,6 +420,25 @@ mod tests {
         state.end();
         assert_eq!(state.phase(), Phase::Lost(LostReason::Stolen));
         assert_eq!(state.remaining(), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_release_without_its_confirmation_is_counted_whoever_gave_up() {
+        let mut state = held(18_000, Duration::ZERO);
+        state.release();
+        state.give_up_release();
+        assert_eq!((state.phase(), state.metrics().cleanup_failures), (Phase::Unconfirmed, 1));
+
+        let mut state = held(18_000, Duration::ZERO);
+        state.release();
+        state.arrived(b"{\"id\":2,\"error\":{\"code\":\"release_unconfirmed\",\"message\":\"\"}}\n");
+        assert_eq!((state.phase(), state.metrics().cleanup_failures), (Phase::Unconfirmed, 1));
+
+        let mut state = held(18_000, Duration::ZERO);
+        state.give_up_release();
+        state.close();
+        state.give_up_release();
+        assert_eq!(state.metrics().cleanup_failures, 1, "counted once");
     }
 
     #[test]

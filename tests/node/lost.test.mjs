@@ -99,6 +99,7 @@ test('a release costs an invocation at most a second, and leaves it 200 ms', asy
     const lease = await lock('k', { context: shrinking(left) });
     const { ms, reason } = await timed(() => lease.release());
     assert.equal(reason.code, 'release_unconfirmed');
+    assert.equal((await lease.metrics()).cleanupFailures, 1);
     assert.ok(ms >= least && ms <= most, `${ms} with ${left}`);
   }
 });

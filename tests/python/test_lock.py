@@ -384,6 +384,7 @@ class Releases(Case):
 
         with self.assertLogs("leasekeeper", "WARNING") as logs:
             self.assertEqual(work(), "done")
+        self.assertIn("release_unconfirmed", logs.output[0])
         self.assertIn("no answer", logs.output[0])
 
     def test_unless_it_is_strict(self):
@@ -404,6 +405,7 @@ class Releases(Case):
         with self.assertRaises(KeyError) as caught:
             with Lock("a", strict_release=True):
                 raise KeyError("mine")
+        self.assertIn("release_unconfirmed", caught.exception.__notes__[0])
         self.assertIn("this is not confirmed", caught.exception.__notes__[0])
 
     def test_a_release_costs_an_invocation_little(self):
@@ -420,6 +422,7 @@ class Releases(Case):
             with self.assertRaises(ReleaseUnconfirmed):
                 lock.release()
             self.assertLess(time.monotonic() - begun, most)
+            self.assertEqual(lock.metrics().cleanup_failures, 1)
 
     def test_a_fencing_token_is_told(self):
         self.at(Scripted(self.serve))

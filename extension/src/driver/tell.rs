@@ -5,7 +5,7 @@ use super::task::Driver;
 use crate::log::key_shown;
 use crate::store::{Store, Text};
 use leasekeeper_core::{LeaseId, Micros, Now, Op, Output, Refused};
-use leasekeeper_wire::EventKind;
+use leasekeeper_wire::{Code, EventKind};
 
 impl<S: Store> Driver<S> {
     pub(super) fn perform(&mut self, output: Output<Text>, now: Now) {
@@ -71,7 +71,8 @@ impl<S: Store> Driver<S> {
                 "released"
             );
         } else {
-            tracing::error!(lease, key, "release unconfirmed: the row may stand until its lease is over");
+            let code = Code::ReleaseUnconfirmed;
+            tracing::error!(lease, key, %code, "release unconfirmed: the row may stand until its lease is over");
         }
     }
 

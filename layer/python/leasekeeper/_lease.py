@@ -173,10 +173,10 @@ class Lease(Generic[C]):
         if problem is None or (isinstance(raised, LockError) and raised.code == problem.code):
             return  # Nothing that the block's error does not say already.
         if raised is not None:
-            _note(raised, f"leasekeeper: {problem}")
+            _note(raised, f"leasekeeper: {problem.code}: {problem}")
         elif isinstance(problem, ReleaseUnconfirmed) and not self._strict:
             # The work is done and must not be run again.
-            _LOG.warning("%s", problem)
+            _LOG.warning("%s: %s", problem.code, problem)
         else:
             raise problem
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import Enum
 from typing import Any, Dict, Mapping, Optional
 
@@ -166,6 +167,9 @@ class State:
     def _settle(self, phase: Phase) -> None:
         if self.phase is Phase.HELD:
             self.phase = phase
+            if phase is Phase.UNCONFIRMED:
+                # Also where the extension goes on trying: whoever asked has no confirmation.
+                self.metrics = replace(self.metrics, cleanup_failures=1)
 
     def _lose(self, reason: str) -> None:
         if self.phase is Phase.HELD:

@@ -148,6 +148,8 @@ class State {
     if (this.phase !== 'held') return;
     this.phase = phase;
     this.reason = reason;
+    // Also where the extension goes on trying: whoever asked has no confirmation.
+    if (phase === 'unconfirmed') this.metrics = { ...this.metrics, cleanupFailures: 1 };
   }
 
   /** Takes in what was read. */
