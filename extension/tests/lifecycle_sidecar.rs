@@ -4,7 +4,7 @@ mod common;
 
 use common::process::{Api, Extension, acquire};
 use common::{Client, soon};
-use leasekeeper_wire::Op;
+use leasekeeper_wire::{Acquire, Op};
 use rustix::process::Signal;
 use serde_json::json;
 use std::time::Duration;
@@ -29,16 +29,77 @@ async fn a_signal_ends_a_sidecar_and_takes_its_socket_away() {
     }
 }
 
-#[tokio::test]
-async fn a_sidecars_end_waits_for_believing_clients_and_no_longer_than_they_stay() {
-    let mut extension = Extension::start(&[]);
-    let mut client = client(&mut extension).await;
+/// Acquires `k` and returns the client that holds it.
+async fn holder(extension: &mut Extension) -> Client {
+    let mut client = client(extension).await;
     client.ask(1, acquire("k", "one")).await;
     assert!(client.line().await["ok"].is_object());
+    client
+}
+
+#[tokio::test]
+async fn a_sidecar_that_is_to_end_renews_what_is_held_until_it_is_given_back_and_grants_nothing_new() {
+    let mut extension = Extension::start(&[("LEASEKEEPER_LEASE_MS", "300")]);
+    let mut holder = holder(&mut extension).await;
+    let mut waiter = extension.connect().await;
+    let wait = Op::Acquire(Acquire { key: "k".into(), wait_ms: Some(60_000), ..Acquire::default() });
+    waiter.ask(1, wait).await;
+    waiter.ask(2, Op::Hello).await;
+    assert_eq!(waiter.line().await["id"], 2, "the acquire before it waits");
     extension.signal(Signal::TERM);
-    assert_eq!(client.line().await, json!({"event": "lost", "lease": 1, "reason": "shutdown"}));
+    let mut late = extension.connect().await;
+    for (who, client) in [("who waits", &mut waiter), ("who comes late", &mut late)] {
+        if who == "who comes late" {
+            client.ask(1, acquire("another", "one")).await;
+        }
+        let refused = client.line().await;
+        assert_eq!((&refused["id"], &refused["error"]["code"]), (&json!(1), &json!("unavailable")), "{who}: {refused}");
+        assert!(refused["error"]["message"].as_str().unwrap().contains("is ending"), "{who}: {refused}");
+    }
+    let mut told = Vec::new();
+    while told.iter().filter(|event| *event == "renewed").count() < 10 {
+        let line = holder.line().await;
+        if line["event"] == "ending" {
+            assert_eq!(line, json!({"event": "ending", "lease": 1, "within_ms": 8_000}));
+        }
+        told.push(line["event"].clone());
+    }
+    assert!(told.contains(&json!("ending")) && !told.contains(&json!("lost")), "{told:?}");
+    holder.ask(2, Op::Release { lease: 1 }).await;
+    let released = loop {
+        let line = holder.line().await;
+        if line["id"] == 2 {
+            break line;
+        }
+    };
+    assert!(released["ok"].is_object(), "{released}");
+    extension.logged("every lock has been given back").await;
+    assert_eq!(extension.ended().await.code(), Some(0));
+}
+
+#[tokio::test]
+async fn a_sidecars_end_waits_for_a_client_no_longer_than_it_stays() {
+    let mut extension = Extension::start(&[]);
+    let mut holder = holder(&mut extension).await;
+    extension.signal(Signal::TERM);
+    assert_eq!(holder.line().await["event"], "ending");
     extension.assert_lives();
-    drop(client);
+    drop(holder);
+    extension.logged("every lock has been given back").await;
+    assert_eq!(extension.ended().await.code(), Some(0));
+}
+
+#[tokio::test]
+async fn a_client_that_has_not_finished_in_time_is_told_that_its_lock_is_lost() {
+    let mut extension = Extension::start(&[("LEASEKEEPER_DRAIN_MS", "50")]);
+    let mut holder = holder(&mut extension).await;
+    extension.signal(Signal::TERM);
+    assert_eq!(holder.line().await, json!({"event": "ending", "lease": 1, "within_ms": 50}));
+    assert_eq!(holder.line().await, json!({"event": "lost", "lease": 1, "reason": "shutdown"}));
+    // It still has a moment to let go of it.
+    holder.ask(2, Op::Release { lease: 1 }).await;
+    assert_eq!(holder.line().await["error"]["reason"], "shutdown");
+    extension.logged("have not finished in time").await;
     extension.logged("every lock has been given back").await;
     assert_eq!(extension.ended().await.code(), Some(0));
 }
@@ -47,16 +108,14 @@ async fn a_sidecars_end_waits_for_believing_clients_and_no_longer_than_they_stay
 async fn a_second_signal_ends_a_sidecar_at_once() {
     for (first, second) in [(Signal::INT, Signal::INT), (Signal::TERM, Signal::INT)] {
         let mut extension = Extension::start(&[]);
-        let mut client = client(&mut extension).await;
-        client.ask(1, acquire("k", "one")).await;
-        assert!(client.line().await["ok"].is_object());
+        let mut holder = holder(&mut extension).await;
         extension.signal(first);
         extension.logged("a second signal ends it at once").await;
-        // Its client stays, so that the giving back would take its whole time.
-        assert_eq!(client.line().await["event"], "lost");
+        // Its client stays, so that the end would take its whole time.
+        assert_eq!(holder.line().await["event"], "ending");
         extension.assert_lives();
         extension.signal(second);
-        // Half of what it may take to give back.
+        // Half of what it may take.
         let ended = tokio::time::timeout(Duration::from_secs(4), extension.ended()).await;
         assert_eq!(ended.expect("it ends at once").code(), Some(1));
         extension.logged("ended at once").await;

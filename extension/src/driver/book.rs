@@ -6,6 +6,7 @@ use crate::store::{Note, Text};
 use leasekeeper_core::{LeaseId, Now, Refused};
 use leasekeeper_wire::{Event, EventKind, Failure, Granted, Holder, LostReason, Metrics, Released, Reply};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// Everything that is told to clients goes through here; it outlives a driver that fails.
 #[derive(Debug, Default)]
@@ -108,6 +109,16 @@ impl Book {
     pub(super) fn event(&self, lease: LeaseId, kind: EventKind) {
         if let Some(record) = self.records.get(&lease) {
             self.line(record.client, Event { lease, kind }.encode());
+        }
+    }
+
+    /// Tells everyone who holds a lease that it is renewed for no longer than `within` from now.
+    pub(super) fn ending(&self, within: Duration) {
+        let within_ms = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
+        for (lease, record) in &self.records {
+            if matches!(record.state, State::Held) {
+                self.event(*lease, EventKind::Ending { within_ms });
+            }
         }
     }
 

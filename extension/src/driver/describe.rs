@@ -40,7 +40,7 @@ pub(super) fn refused(refused: &Refused<Text>, lease_ms: u64) -> Failure {
         ),
         Refused::GivenUp(CoreReason::Deadline | CoreReason::Thaw) => budget_exhausted(),
         Refused::GivenUp(CoreReason::Shutdown) => {
-            Failure::new(Code::Unavailable, "the extension is shutting down: no new locks")
+            Failure::new(Code::Unavailable, "Leasekeeper is ending here and grants no new locks: ask again once it runs anew")
         }
         // Nobody is left to read this: it goes to the log.
         Refused::TakenBack => Failure::new(Code::Unavailable, "the client closed its connection while it waited"),
