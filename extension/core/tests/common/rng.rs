@@ -38,23 +38,17 @@ impl Rng {
     }
 }
 
-/// Ids from a counter, so that they never repeat, and pauses from the seed.
+/// Ids from a counter, so that they never repeat; pauses as long as they are meant, or spread from a seed.
 #[derive(Clone, Debug)]
 pub(crate) struct Draws {
     next_id: u64,
     step: u64,
-    pub(crate) jitter: Jitter,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) enum Jitter {
-    Fixed(u64),
-    Random(Rng),
+    jitter: Option<Rng>,
 }
 
 impl Draws {
     /// Ids first, first + step, ...: environments that share a step and not a start never draw the same id.
-    pub(crate) fn new(first: u64, step: u64, jitter: Jitter) -> Self {
+    pub(crate) fn new(first: u64, step: u64, jitter: Option<Rng>) -> Self {
         Self { next_id: first, step, jitter }
     }
 }
@@ -67,9 +61,6 @@ impl Entropy<u64> for Draws {
     }
 
     fn jitter(&mut self) -> u64 {
-        match &mut self.jitter {
-            Jitter::Fixed(value) => *value,
-            Jitter::Random(rng) => rng.between(0, 1_000),
-        }
+        self.jitter.as_mut().map_or(500, |rng| rng.between(0, 1_000))
     }
 }

@@ -1,6 +1,7 @@
 //! One core whose time, answers and wishes are given by hand.
 
-use super::rng::{Draws, Jitter};
+use crate::common::rng::Draws;
+pub(crate) use crate::common::{MS, SECOND};
 use leasekeeper_core::{Acquire, Answer, Config, Core, Input, LeaseId, Now, Op, Output, Row, Seen, StoreRequest};
 
 pub(crate) struct Script {
@@ -18,7 +19,7 @@ impl Script {
 
     pub(crate) fn with(config: Config) -> Self {
         let now = Now { boot: 50_000_000, mono: 40_000_000, wall: 1_700_000_000_000_000 };
-        let draws = Draws::new(1_000_000, 1, Jitter::Fixed(500));
+        let draws = Draws::new(1_000_000, 1, None);
         let mut script = Self { core: Core::new(config), now, draws, handled: 0 };
         script.tick();
         script

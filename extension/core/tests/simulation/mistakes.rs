@@ -1,8 +1,6 @@
 //! The simulation is not blind: wrong protocols and broken assumptions are seen, and by which promise.
 
-mod common;
-
-use common::world::{Broken, Mutation, Plan, Profile, Rule, World};
+use crate::world::{Broken, Mutation, Plan, Profile, Rule, World};
 
 /// After how many schedules, and by which rule, a mistake is caught.
 fn caught(mutation: Mutation, broken: Option<Broken>, profile: Profile, most: u64, by: &[Rule]) -> Option<(u64, Rule)> {

@@ -1,8 +1,6 @@
 //! Hand-over inside one environment: rule 10 of the protocol.
 
-mod common;
-
-use common::{MS, SECOND, Script, acquire, granted, one_send, row_of, sends, shows};
+use crate::script::{MS, SECOND, Script, acquire, granted, one_send, row_of, sends, shows};
 use leasekeeper_core::{Answer, Input, Op, Output, Refused, Row, Seen, StoreRequest};
 
 const KEY: u64 = 7;

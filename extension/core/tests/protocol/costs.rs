@@ -1,8 +1,6 @@
 //! What a lock costs: requests, wake-ups, memory.
 
-mod common;
-
-use common::{MS, SECOND, Script, acquire, granted, one_send, row, row_of, sends, shows};
+use crate::script::{MS, SECOND, Script, acquire, granted, one_send, row, row_of, sends, shows};
 use leasekeeper_core::{Answer, Config, Input, Op, Output, Seen};
 
 const KEY: u64 = 7;

@@ -1,7 +1,7 @@
 //! One environment of the world: a core, its clocks, its clients' leases and what is under way for them.
 
 use super::clock::{Clock, Clocks, largest_step};
-use crate::common::rng::{Draws, Jitter, Rng};
+use crate::common::rng::{Draws, Rng};
 use leasekeeper_core::{Config, Core, Input, LeaseId, Micros, Now, Op, RequestNo};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -98,7 +98,7 @@ impl Env {
         let base = [3_000_000_000, 1_000_000_000, 1_700_000_000_000_000].map(|base| base + rng.below(1_000_000_000));
         let clocks = Clocks([0, 1, 2].map(|i| Clock::new(base[i], rates[i])));
         let now = clocks.read(0);
-        let draws = Draws::new(1_000 + n as u64, of as u64, Jitter::Random(Rng::new(rng.next())));
+        let draws = Draws::new(1_000 + n as u64, of as u64, Some(Rng::new(rng.next())));
         let core = Core::new(Config { freezes, memory: 8 });
         Self {
             alive: true,

@@ -1,8 +1,6 @@
 //! The protocol's timing rules that a holder lives by, one by one: rules 1, 3, 4 and 5.
 
-mod common;
-
-use common::{MS, SECOND, Script, acquire, granted, one_send, renewed_version, row, row_of, sends, shows};
+use crate::script::{MS, SECOND, Script, acquire, granted, one_send, renewed_version, row, row_of, sends, shows};
 use leasekeeper_core::{Acquire, Answer, Input, LostReason, Op, Output, Seen};
 
 const KEY: u64 = 7;

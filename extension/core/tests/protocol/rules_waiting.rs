@@ -1,8 +1,6 @@
 //! The protocol's timing rules that a contender lives by, one by one: rules 2, 7, 8 and 9.
 
-mod common;
-
-use common::{MS, SECOND, Script, acquire, granted, one_send, row, row_of, sends, shows};
+use crate::script::{MS, SECOND, Script, acquire, granted, one_send, row, row_of, sends, shows};
 use leasekeeper_core::{Answer, Config, Input, LostReason, Op, Output, Refusal, Refused, Row, Seen, StoreRequest};
 
 const KEY: u64 = 7;

@@ -1,8 +1,6 @@
 //! Release, loss and clean-up: rule 6 of the protocol, and the rule that nobody who still believes is contradicted.
 
-mod common;
-
-use common::{MS, SECOND, Script, acquire, granted, one_send, row_of, sends, shows};
+use crate::script::{MS, SECOND, Script, acquire, granted, one_send, row_of, sends, shows};
 use leasekeeper_core::{
     Acquire, Answer, Config, Input, LostReason, Op, Output, Refusal, Refused, Row, Seen, StoreRequest,
 };

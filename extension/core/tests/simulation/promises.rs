@@ -1,8 +1,6 @@
 //! Seeded schedules over several cores, one table and a bad network: every promise, checked in true time.
 
-mod common;
-
-use common::world::{Mutation, Outcome, Plan, Profile, Tally, World};
+use crate::world::{Mutation, Outcome, Plan, Profile, Tally, World};
 
 /// How many schedules of each profile; the environment asks for more, or for one seed alone.
 const SCHEDULES: u64 = 6_000;
@@ -26,7 +24,7 @@ fn simulate(test: &str, profile: Profile) -> Tally {
         if let Some(violation) = outcome.violation {
             panic!(
                 "seed {seed}: {violation}\nreplay it with: LEASEKEEPER_SIM_SEED={seed} LEASEKEEPER_SIM_TRACE=1 cargo test -p \
-                 leasekeeper-core --test simulation {test} -- --exact"
+                 leasekeeper-core --test simulation promises::{test} -- --exact"
             );
         }
         tally.add(&outcome.tally);

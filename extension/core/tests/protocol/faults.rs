@@ -1,9 +1,7 @@
 //! The faults that PROTOCOL.md lists of another client, each shown to be absent here, named after its sentence.
 
-mod common;
-
-use common::rng::Rng;
-use common::{MS, SECOND, Script, acquire, granted, one_send, renewed_version, row, row_of, sends, shows};
+use crate::common::rng::Rng;
+use crate::script::{MS, SECOND, Script, acquire, granted, one_send, renewed_version, row, row_of, sends, shows};
 use leasekeeper_core::{Answer, Config, Input, LostReason, Op, Output, Refusal, Refused, Seen};
 
 const KEY: u64 = 7;

@@ -1,9 +1,7 @@
 //! Leases and invocations: the race between INVOKE and the handler's first acquire, deadlines, leaks, recovery times.
 
-mod common;
-
-use common::rng::Rng;
-use common::{MS, SECOND, Script, acquire, granted, one_send, row, row_of, sends, shows};
+use crate::common::rng::Rng;
+use crate::script::{MS, SECOND, Script, acquire, granted, one_send, row, row_of, sends, shows};
 use leasekeeper_core::{Acquire, Answer, Config, Input, LostReason, Op, Output, Refused, Seen};
 
 const KEY: u64 = 7;

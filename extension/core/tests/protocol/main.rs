@@ -1,0 +1,13 @@
+//! The lock protocol's rules, one by one, on a core whose time and answers are given by hand.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod costs;
+mod faults;
+mod hand_over;
+mod invocations;
+mod many_keys;
+mod rules_giving_back;
+mod rules_holding;
+mod rules_waiting;
+mod script;
