@@ -279,6 +279,36 @@ impl Connection {
     }
 }
 
+#[cfg(feature = "lambda")]
+impl Connection {
+    /// Gives the lease back where nothing can be awaited: blocks this thread, within the bound of [`Self::release`].
+    pub(crate) fn release_blocking(&self) {
+        use rustix::event::{PollFd, PollFlags, Timespec};
+        let bound = budget::hand_back(self.remaining_of_invocation());
+        let mut elapsed = clock::Elapsed::start();
+        loop {
+            let interest = {
+                let mut state = self.lock();
+                self.turn(&mut state);
+                state.release();
+                self.turn(&mut state);
+                if elapsed.now() >= bound {
+                    state.give_up_release();
+                    self.publish(&state);
+                }
+                if state.phase() != Phase::Held {
+                    return;
+                }
+                if state.has_unwritten() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN }
+            };
+            // No longer: the task that reads too may have been quicker, and then nothing more comes.
+            let look_again = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+            // Interrupted or not: what is there is looked at.
+            let _ = rustix::event::poll(&mut [PollFd::new(&self.socket, interest)], Some(&look_again));
+        }
+    }
+}
+
 /// Something listens, and that is all.
 fn no_answer(bound: Duration) -> LockError {
     let message = format!("the extension did not answer within {bound:.1?}: it is stopped or overloaded; see its log");

@@ -2,7 +2,7 @@
 
 use crate::budget::Wishes;
 use crate::key::IntoKey;
-use crate::section::{BoxFuture, Ended, Section, hand_back, verdict};
+use crate::section::{BoxFuture, Ended, Kept, Section, verdict};
 use crate::settings::Settings;
 use crate::stream::HeldStream;
 use crate::{Acquire, Guard, Lease, LockError, OnLost};
@@ -38,6 +38,9 @@ type Response<R, B, S> = PhantomData<fn() -> (R, B, S)>;
 /// A handler that runs under a lock, made by [`Locks::locked_handler`](crate::Locks::locked_handler).
 ///
 /// The lock is given back before the response is posted; for a streaming response, before the stream's end is seen.
+///
+/// Whoever drops a call before its end, such as a time-out around it, blocks its thread until the lock is given back: at most
+/// min(1 s, what remains of the invocation − 200 ms). What is answered then is answered without a lock, too.
 pub struct LockedHandler<K, H, R, B, S> {
     settings: Arc<Settings>,
     key: Arc<K>,
@@ -212,7 +215,7 @@ pin_project! {
     #[project = StageProjection]
     enum Stage<Q, H, Fut, B, E> {
         Acquiring { acquiring: BoxFuture<Result<Guard, LockError>>, call: Option<(Q, Arc<H>)> },
-        Running { #[pin] section: Section<Fut>, guard: Option<Guard> },
+        Running { #[pin] section: Section<Fut>, guard: Option<Kept> },
         Releasing { releasing: BoxFuture<Result<(), LockError>>, ended: Option<Ended<Result<B, HandlerError<E>>>> },
         Over,
     }
@@ -247,9 +250,9 @@ where
                         match catch_unwind(AssertUnwindSafe(|| handler(request, lease))) {
                             Ok(work) => {
                                 let section = Section::new(work, &guard, *this.on_lost);
-                                Stage::Running { section, guard: Some(guard) }
+                                Stage::Running { section, guard: Some(Kept::new(guard)) }
                             }
-                            Err(panic) => releasing(guard, Ended::Panicked(panic)),
+                            Err(panic) => releasing(Kept::new(guard), Ended::Panicked(panic)),
                         }
                     }
                 },
@@ -260,7 +263,8 @@ where
                         Ended::Done(Ok(response)) => match response.into_response() {
                             FunctionResponse::BufferedResponse(body) => releasing(guard, Ended::Done(Ok(body))),
                             FunctionResponse::StreamingResponse(response) => {
-                                let stream = HeldStream::new(response.stream, guard, *this.on_lost, *this.strict);
+                                let stream =
+                                    HeldStream::new(response.stream, guard.into_guard(), *this.on_lost, *this.strict);
                                 this.stage.set(Stage::Over);
                                 return Poll::Ready(Ok(FunctionResponse::StreamingResponse(StreamResponse {
                                     metadata_prelude: response.metadata_prelude,
@@ -288,6 +292,6 @@ where
     }
 }
 
-fn releasing<Q, H, Fut, B, E>(guard: Guard, ended: Ended<Result<B, HandlerError<E>>>) -> Stage<Q, H, Fut, B, E> {
-    Stage::Releasing { releasing: hand_back(guard, &ended), ended: Some(ended) }
+fn releasing<Q, H, Fut, B, E>(guard: Kept, ended: Ended<Result<B, HandlerError<E>>>) -> Stage<Q, H, Fut, B, E> {
+    Stage::Releasing { releasing: guard.hand_back(&ended), ended: Some(ended) }
 }

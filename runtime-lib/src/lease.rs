@@ -41,6 +41,12 @@ impl Guard {
     pub async fn release(self) -> Result<(), LockError> {
         self.owned.0.release().await
     }
+
+    /// The same, blocking this thread; done at once where the lock is not held any more.
+    #[cfg(feature = "lambda")]
+    pub(crate) fn release_blocking(&self) {
+        self.owned.0.release_blocking();
+    }
 }
 
 impl Deref for Guard {

@@ -83,6 +83,43 @@ pub(crate) fn hand_back<T>(guard: Guard, ended: &Ended<T>) -> BoxFuture<Result<(
     }
 }
 
+/// A guard whose lock is given back by the time it is gone, also where that cannot be awaited: an invocation's response must not
+/// be out before.
+#[cfg(feature = "lambda")]
+pub(crate) struct Kept(Option<Guard>);
+
+#[cfg(feature = "lambda")]
+impl Kept {
+    pub(crate) fn new(guard: Guard) -> Self {
+        Self(Some(guard))
+    }
+
+    /// The guard, for whoever gives it back at another time.
+    pub(crate) fn into_guard(mut self) -> Guard {
+        self.0.take().expect("a guard is kept until it is handed out, once")
+    }
+
+    /// As [`hand_back`]. Whoever drops what this returns, even before it was polled, waits for the release.
+    pub(crate) fn hand_back<T>(self, ended: &Ended<T>) -> BoxFuture<Result<(), LockError>> {
+        match ended {
+            Ended::Lost(reason) => Box::pin(std::future::ready(Err(LockError::lost(*reason)))),
+            _ => Box::pin(async move {
+                let lease = self.0.as_ref().map(Guard::lease).expect("a guard is kept until it is handed out");
+                lease.release().await
+            }),
+        }
+    }
+}
+
+#[cfg(feature = "lambda")]
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if let Some(guard) = &self.0 {
+            guard.release_blocking();
+        }
+    }
+}
+
 /// What the caller gets: the work's own error or panic before any error of the hand-back, which is logged then.
 ///
 /// # Panics

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Fake, HOUR, event, lost};
+use common::{Fake, HOUR, Peer, event, lost};
 use lambda_runtime::{Diagnostic, FunctionResponse, LambdaEvent, Service};
 use leasekeeper::{Code, HandlerError, Lease, LockError, Locks, LostReason, OnLost};
 use leasekeeper_wire::{Failure, Metrics, Released};
@@ -327,18 +327,59 @@ async fn a_handler_may_give_the_lock_back_early() {
     assert_eq!(body(response), 5);
 }
 
-#[tokio::test]
-async fn dropping_the_call_closes_the_connection() {
-    let fake = Fake::start();
-    let mut handler = fake.locks().locked_handler(key, async |_: Event, _| pending::<Result<(), String>>().await);
-    let mut peer = tokio::select! {
-        _ = handler.call(event(5, HOUR)) => panic!("it never ends"),
+/// A call whose handler works under its lock for ever, and will be dropped; with the other side of its connection.
+async fn held_call(fake: &Fake, left: Duration) -> (impl Send + 'static, Peer) {
+    let working = Arc::new(tokio::sync::Notify::new());
+    let begun = working.clone();
+    let mut handler = fake.locks().locked_handler(key, move |_: Event, _| {
+        begun.notify_one();
+        pending::<Result<(), String>>()
+    });
+    let mut call = Box::pin(handler.call(event(5, left)));
+    let peer = tokio::select! {
+        _ = &mut call => panic!("it never ends"),
         peer = async {
             let peer = fake.grant().await;
-            tokio::task::yield_now().await;
+            working.notified().await;
             peer
         } => peer,
     };
+    (call, peer)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_is_dropped_is_gone_only_when_its_lock_is_given_back() {
+    let fake = Fake::start();
+    let (call, mut peer) = held_call(&fake, HOUR).await;
+    let dropped = tokio::task::spawn_blocking(move || drop(call));
+    let id = peer.release().await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(!dropped.is_finished(), "the hand-back is not confirmed yet");
+    peer.ok(id, &Released { metrics: Metrics::default() }).await;
+    dropped.await.expect("no panic");
+    peer.closed().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_is_dropped_costs_no_more_than_its_hand_back_may() {
+    let fake = Fake::start();
+    let (call, mut peer) = held_call(&fake, Duration::from_millis(600)).await;
+    let begun = std::time::Instant::now();
+    tokio::task::spawn_blocking(move || drop(call)).await.expect("no panic");
+    let took = begun.elapsed();
+    assert!(took < Duration::from_millis(450), "400 ms were left, less 200 ms: {took:?}");
+    peer.release().await;
+    peer.closed().await;
+}
+
+#[tokio::test]
+async fn a_call_that_is_dropped_after_its_lock_was_lost_waits_for_nothing() {
+    let fake = Fake::start();
+    let (call, mut peer) = held_call(&fake, HOUR).await;
+    peer.lose(LostReason::Stolen).await;
+    let begun = std::time::Instant::now();
+    drop(call);
+    assert!(begun.elapsed() < Duration::from_millis(500));
     peer.closed().await;
 }
 
