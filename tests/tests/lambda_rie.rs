@@ -1,12 +1,15 @@
 //! Functions in three languages under AWS's own emulator: the lock is held during the handler and gone after it.
 
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use testkit::dynamo::Dynamo;
 use testkit::programs::{built, node_path, python_path, repository};
 use testkit::rie::{Rie, RieConfig};
 use testkit::sandbox::Program;
+use tokio::task::JoinSet;
 
 fn config(db: &Dynamo, runtime: Program) -> RieConfig {
     let mut env: Vec<_> = db.env().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
@@ -151,38 +154,68 @@ async fn after_a_crash_in_the_handler_the_row_is_gone_and_the_next_invocation_wo
 }
 
 /// Invokes again while the emulator answers that no runtime is idle: not all of its pollers are parked yet, and nobody has
-/// seen the event. Any other answer is the function's.
-async fn invoke_when_ready(rie: &Rie, event: Value) -> Value {
+/// seen the event. Any other answer is the function's, or the emulator's at its time-out.
+async fn invoke_when_ready(rie: &Rie, event: Value) -> String {
     let end = Instant::now() + Duration::from_secs(5);
     loop {
         let reply = rie.invoke(event.clone()).await.unwrap();
-        let answer: Value = serde_json::from_str(&reply.body).unwrap_or_else(|_| panic!("{reply:?} {}", rie.log()));
-        if (reply.status, &answer["errorType"]) != (400, &json!("Runtime.Unavailable")) {
-            return answer;
+        if reply.status != 400 || !reply.body.contains("Runtime.Unavailable") {
+            return reply.body;
         }
-        assert!(Instant::now() < end, "{answer} {}", rie.log());
+        assert!(Instant::now() < end, "{reply:?} {}", rie.log());
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
-#[tokio::test]
-async fn on_managed_instances_one_process_holds_locks_side_by_side() {
-    let db = Dynamo::start().await;
+/// `run_concurrent` in the emulator's Managed Instances mode.
+async fn managed(db: &Dynamo, timeout_s: u32) -> Rie {
     let program = Program::new(built("concurrent"));
-    let managed = RieConfig { concurrency: Some(4), directory: std::env::temp_dir(), ..config(&db, program) };
-    let rie = Rie::start(managed).await.unwrap();
-    let hold = |key: &str| invoke_when_ready(&rie, json!({"key": key, "work_ms": 1000}));
-    let (first, second, rows) = tokio::join!(hold("m1"), hold("m2"), async {
-        let first = row(&db, &rie, "m1").await;
-        let second = row(&db, &rie, "m2").await;
-        assert_eq!(db.item("m1").as_ref(), Some(&first), "held at once");
-        [first, second]
-    });
-    let answers = [first, second];
-    for (answer, row) in answers.iter().zip(&rows) {
-        assert_eq!(answer["owner"], row["owner"]["S"], "{}", rie.log());
+    let managed = RieConfig { concurrency: Some(8), timeout_s, directory: std::env::temp_dir(), ..config(db, program) };
+    Rie::start(managed).await.unwrap()
+}
+
+#[tokio::test]
+async fn on_managed_instances_one_process_holds_eight_locks_side_by_side() {
+    let db = Dynamo::start().await;
+    let rie = managed(&db, 10).await;
+    let keys: Vec<String> = (0..8).map(|number| format!("m{number}")).collect();
+    let mut calls = JoinSet::new();
+    let rie = Arc::new(rie);
+    for key in keys.clone() {
+        let rie = rie.clone();
+        calls.spawn(async move { invoke_when_ready(&rie, json!({"key": key, "work_ms": 1500})).await });
     }
-    assert_eq!(answers[0]["pid"], answers[1]["pid"]);
-    assert_eq!((db.item("m1"), db.item("m2")), (None, None));
+    for key in &keys {
+        row(&db, &rie, key).await;
+    }
+    let owners: BTreeSet<String> = keys
+        .iter()
+        .map(|key| db.item(key).expect("held at once")["owner"]["S"].as_str().expect("a text").to_owned())
+        .collect();
+    let answers: Vec<Value> =
+        calls.join_all().await.iter().map(|body| serde_json::from_str(body).expect("the function's answer")).collect();
+    let told: BTreeSet<String> =
+        answers.iter().filter_map(|answer| Some(answer["owner"].as_str()?.to_owned())).collect();
+    assert_eq!((told.len(), &told), (8, &owners), "{answers:?} {}", rie.log());
+    assert!(answers.iter().all(|answer| answer["pid"] == answers[0]["pid"]), "one process: {answers:?}");
+    assert!(keys.iter().all(|key| db.item(key).is_none()));
     assert!(rie.log().contains("\"mode\":\"ManagedInstances\""), "{}", rie.log());
+    assert!(!rie.log().contains("Extension.InvalidEventType"), "INVOKE is not asked for: {}", rie.log());
+}
+
+/// The emulator ends the request only, and tells functions of this mode a deadline that is weeks away (its time-out's
+/// nanoseconds taken for milliseconds), so the lease goes on for as long as the code that holds it.
+#[tokio::test]
+async fn on_managed_instances_a_timed_out_request_keeps_its_lock_until_its_code_has_ended() {
+    let db = Dynamo::start().await;
+    let rie = managed(&db, 1).await;
+    let (body, _) = tokio::join!(invoke_when_ready(&rie, json!({"key": "k", "work_ms": 2_000})), row(&db, &rie, "k"));
+    assert!(body.contains("Sandbox.Timedout"), "{body} {}", rie.log());
+    assert!(db.item("k").is_some(), "its code still runs: {}", rie.log());
+    assert!(gone_within(&db, "k", Duration::from_secs(3)).await, "{}", rie.log());
+    let requests = db.requests_for("k");
+    let [put, delete] = &requests[..] else { panic!("one put, one delete: {requests:?}") };
+    assert!(delete.at - put.at >= Duration::from_secs(2), "by its own end, not by the request's: {requests:?}");
+    let again = invoke_when_ready(&rie, json!({"key": "k", "work_ms": 0})).await;
+    assert!(again.contains("\"owner\""), "{again} {}", rie.log());
 }

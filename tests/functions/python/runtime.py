@@ -122,7 +122,8 @@ def run(steps, request_id, deadline_ms):
             elif do == "say":
                 print(step["text"], flush=True)
             elif do == "tell":
-                print("tells", json.dumps(answer[-1]), flush=True)
+                # One write: other invocations' threads may tell at the same moment.
+                sys.stdout.write(f"tells {json.dumps(answer[-1])}\n")
             elif do == "sleep":
                 time.sleep(step["ms"] / 1000)
             elif do == "spin":

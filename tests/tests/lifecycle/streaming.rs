@@ -52,7 +52,7 @@ async fn a_rust_streams_lock_is_held_to_its_end_and_back_before_the_end_is_seen(
     let done = flow(&env, &db, two_parts(false)).await;
     assert!(matches!(&done.outcome, Outcome::Response(text) if text.ends_with("onetwo")), "{done:?}");
     let before = back_before_the_end(&db, &done);
-    figure(ROW, "Rust: from the confirmed release to the body's end", format!("{before:.1?}"));
+    figure(ROW, "Rust: from the confirmed release to the body's end", shown(before));
 }
 
 #[tokio::test]
@@ -62,7 +62,7 @@ async fn a_node_streams_lock_is_held_to_its_end_and_back_before_the_end_is_seen(
     let done = flow(&env, &db, two_parts(false)).await;
     assert_eq!(done.outcome, Outcome::Response("onetwo".into()));
     let before = back_before_the_end(&db, &done);
-    figure(ROW, "Node: from the confirmed release to the body's end", format!("{before:.1?}"));
+    figure(ROW, "Node: from the confirmed release to the body's end", shown(before));
 }
 
 #[tokio::test]
