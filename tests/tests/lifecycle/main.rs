@@ -6,6 +6,7 @@ mod freeze;
 mod managed;
 mod managed_languages;
 mod peers;
+mod race;
 mod streaming;
 mod surroundings;
 
