@@ -70,10 +70,11 @@ async fn live(mode: Mode, bootstrap: Bootstrap, settings: Result<Settings, Setti
         }
     }
     let recheck = socket.recheck();
+    let hold = settings.as_ref().map(|settings| settings.hold).unwrap_or_default();
     let (driver, warm) = start_driver(settings, mode.surroundings(environment));
     let limits = Limits { peer_uids: bootstrap.peer_uids, ..Limits::default() };
     tokio::spawn(server::run(socket, driver.clone(), limits, std::future::pending()));
-    lifecycle::run(mode, driver, recheck, warm).await
+    lifecycle::run(mode, driver, recheck, hold, warm).await
 }
 
 /// Says what runs, and with what: the first line that anybody looks for.

@@ -13,6 +13,7 @@ mod holding;
 mod io;
 mod lease;
 mod memory;
+mod standing;
 mod timing;
 mod waiting;
 
@@ -21,3 +22,4 @@ pub use io::{
     Acquire, Answer, Entropy, Input, LeaseId, LostReason, Micros, Now, Op, Output, Refusal, Refused, RequestNo, Row,
     Seen, StoreRequest, Symbol,
 };
+pub use standing::Standing;

@@ -3,6 +3,7 @@
 mod book;
 mod budget;
 mod describe;
+mod follow;
 mod requests;
 mod task;
 mod tell;
@@ -11,10 +12,11 @@ use crate::outbox::Outbox;
 use crate::settings::Settings;
 use crate::store::{Note, Store};
 use book::Book;
+use leasekeeper_core::Standing;
 use leasekeeper_wire::Op;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 /// Names a connection; chosen by the server, never reused.
 pub type ClientId = u64;
@@ -89,6 +91,14 @@ pub enum Command {
         request_id: String,
         /// What is left of it.
         remaining: Duration,
+    },
+    /// Tell from now on how this invocation stands with its locks, for as long as anybody listens: nothing until it has
+    /// asked for its first one.
+    Follow {
+        /// Its request id.
+        request_id: String,
+        /// Told at each change.
+        told: watch::Sender<Option<Standing>>,
     },
     /// The environment ends. Leases of clients that are still there lapse; `done` is told once nothing is left.
     Shutdown {

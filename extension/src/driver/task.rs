@@ -2,6 +2,7 @@
 
 use super::book::{Book, Record, State};
 use super::budget::{self, RoundTrips};
+use super::follow::Followed;
 use super::requests::Sent;
 use super::{ClientId, Command, Gone, Surroundings, describe};
 use crate::clock;
@@ -38,6 +39,8 @@ pub(super) async fn run<S: Store>(
         queue: VecDeque::new(),
         trips: RoundTrips::default(),
         last_answer: clock::now(),
+        asked_last: None,
+        followed: None,
         leaving: None,
     };
     loop {
@@ -52,6 +55,7 @@ pub(super) async fn run<S: Store>(
             },
             () = tokio::time::sleep(wakeup.unwrap_or(Duration::MAX)), if wakeup.is_some() => driver.handle(Input::Tick),
         }
+        driver.follow();
         driver.leave_if_done();
     }
 }
@@ -70,6 +74,9 @@ pub(super) struct Driver<S> {
     pub(super) queue: VecDeque<(StoreRequest<Text>, Now)>,
     pub(super) trips: RoundTrips,
     pub(super) last_answer: Now,
+    /// The invocation that asked for a lock last.
+    pub(super) asked_last: Option<Text>,
+    pub(super) followed: Option<Followed>,
     /// Told when all that can be given back is.
     pub(super) leaving: Option<oneshot::Sender<()>>,
 }
@@ -122,6 +129,7 @@ impl<S: Store> Driver<S> {
             Command::InvocationBegan { request_id, remaining } => {
                 self.handle(Input::InvocationBegan { scope: request_id.into(), remaining: Some(micros(remaining)) })
             }
+            Command::Follow { request_id, told } => self.followed = Some(Followed::new(request_id.into(), told)),
             Command::Shutdown { done } => {
                 self.leaving = Some(done);
                 self.handle(Input::Shutdown);
@@ -140,6 +148,7 @@ impl<S: Store> Driver<S> {
                 self.book().reply(client, &Reply::ok(id, &hello));
             }
             wire::Op::Acquire(acquire) => {
+                self.asked_last = acquire.request_id.as_deref().map(Into::into);
                 if let Err(failure) = self.acquire(client, id, acquire) {
                     tracing::warn!(code = %failure.code, message = failure.message, "acquire refused");
                     self.book().fail(client, id, failure);

@@ -2,6 +2,7 @@
 
 mod backoff;
 mod event;
+mod hold;
 mod next;
 mod register;
 
@@ -59,22 +60,26 @@ impl Mode {
 }
 
 /// Lives until the environment ends: afterwards the process is to exit. The socket must be bound by now, as functions start
-/// once all extensions have registered. `registered` runs when nobody waits for us any more.
+/// once all extensions have registered. `registered` runs when nobody waits for us any more. `hold` is `LEASEKEEPER_HOLD_MS`.
 ///
 /// Returns what to exit with: a failure if a second signal cut the giving back short.
 pub async fn run(
     mode: Mode,
     driver: UnboundedSender<Command>,
     recheck: Recheck,
+    hold: Duration,
     registered: impl FnOnce(),
 ) -> ExitCode {
+    if mode != Mode::OnDemand && !hold.is_zero() {
+        tracing::info!(?mode, "LEASEKEEPER_HOLD_MS changes nothing here: nothing is frozen");
+    }
     match mode {
         Mode::Standalone => {
             registered();
             standalone(&driver, &recheck).await
         }
         Mode::OnDemand | Mode::ManagedInstances => {
-            under_lambda(mode, driver, recheck, registered).await;
+            under_lambda(mode, driver, recheck, hold, registered).await;
             ExitCode::SUCCESS
         }
     }
@@ -100,7 +105,13 @@ async fn standalone(driver: &UnboundedSender<Command>, recheck: &Recheck) -> Exi
     }
 }
 
-async fn under_lambda(mode: Mode, driver: UnboundedSender<Command>, recheck: Recheck, registered: impl FnOnce()) {
+async fn under_lambda(
+    mode: Mode,
+    driver: UnboundedSender<Command>,
+    recheck: Recheck,
+    hold: Duration,
+    registered: impl FnOnce(),
+) {
     tokio::spawn(ignore(Signals::listen()));
     let Some(endpoint) = endpoint(std::env::var("AWS_LAMBDA_RUNTIME_API").ok()) else {
         tracing::error!("AWS_LAMBDA_RUNTIME_API is not a host and port: the extension cannot register");
@@ -112,7 +123,7 @@ async fn under_lambda(mode: Mode, driver: UnboundedSender<Command>, recheck: Rec
     let mut backoff = Backoff::default();
     loop {
         // A task of its own: a panic in it must not end the process, which would fail the invocation.
-        let events = next::serve(client.clone(), id.clone(), driver.clone(), recheck.clone());
+        let events = next::serve(client.clone(), id.clone(), driver.clone(), recheck.clone(), hold);
         match tokio::spawn(events).await {
             Ok(()) => return,
             Err(fault) => {

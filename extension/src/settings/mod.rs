@@ -7,8 +7,8 @@ pub use parse::{SettingsError, Wrong};
 pub use variables::{PREFIX, VARIABLES, Variable};
 
 use parse::{
-    LEASE_MS, MAX_HOLD_MS, RESERVE_MS, Reader, TABLE, WAIT_MS, flag, log_filter, log_format, milliseconds, socket,
-    store, table, uids,
+    HOLD_MS, LEASE_MS, MAX_HOLD_MS, RESERVE_MS, Reader, TABLE, WAIT_MS, flag, log_filter, log_format, milliseconds,
+    socket, store, table, uids,
 };
 use std::fmt;
 use std::path::PathBuf;
@@ -30,6 +30,9 @@ pub struct Settings {
     pub reserve: Option<Duration>,
     /// `LEASEKEEPER_MAX_HOLD_MS`
     pub max_hold: Option<Duration>,
+    /// `LEASEKEEPER_HOLD_MS`: how long the freeze waits for an invocation's first lock, and then for the end of all its locks; zero
+    /// if it waits for nothing.
+    pub hold: Duration,
     /// `LEASEKEEPER_SOCKET`
     pub socket: PathBuf,
     /// `LEASEKEEPER_PEER_UIDS`: users besides our own that may connect.
@@ -127,6 +130,7 @@ pub fn read(lookup: impl Fn(&str) -> Option<String>) -> (Bootstrap, Result<Setti
         wait: reader.get("LEASEKEEPER_WAIT_MS", milliseconds(WAIT_MS)),
         reserve: reader.get("LEASEKEEPER_RESERVE_MS", milliseconds(RESERVE_MS)),
         max_hold: reader.get("LEASEKEEPER_MAX_HOLD_MS", milliseconds(MAX_HOLD_MS)),
+        hold: reader.get("LEASEKEEPER_HOLD_MS", milliseconds(HOLD_MS)).unwrap_or_default(),
         socket: bootstrap.socket.clone(),
         peer_uids: bootstrap.peer_uids.clone(),
         plain_keys: reader.get("LEASEKEEPER_PLAIN_KEYS", flag).unwrap_or(false),

@@ -16,6 +16,9 @@ pub(super) const RESERVE_MS: RangeInclusive<u64> = 0..=MAX_WAIT_MS;
 /// Up to a year: more is "unlimited", which is the default.
 pub(super) const MAX_HOLD_MS: RangeInclusive<u64> = MIN_LEASE_MS..=31_536_000_000;
 
+/// Up to the longest time-out of a function.
+pub(super) const HOLD_MS: RangeInclusive<u64> = 0..=900_000;
+
 /// The longest path that a Unix socket's address holds, its closing zero byte excluded.
 const MAX_SOCKET_PATH: usize = 107;
 

@@ -34,6 +34,11 @@ pub const VARIABLES: &[Variable] = &[
         "How long a lock may be held at most: 100 to 31536000000. Then it is lost.",
     ),
     variable(
+        "LEASEKEEPER_HOLD_MS",
+        "0 (off)",
+        "Above 0, an environment is not frozen before its invocation's locks are given back, if the first is asked for within this time: 0 to 900000. It is billed.",
+    ),
+    variable(
         "LEASEKEEPER_SOCKET",
         "/tmp/leasekeeper/lock.sock",
         "The lock socket: an absolute path of at most 107 bytes, in a directory of its own.",

@@ -12,6 +12,7 @@ The event is {"steps": [...]}; each step is an object with one of these under "d
   spin      "threads" processes keep the CPU busy for "ms"
   close     closes the connection
   keep      keeps the connection open after the invocation: a leak
+  later     gives the lease back "ms" from now, in a thread that outlives the invocation
   tmp       what is below the temporary directory goes into the answer
   fail      raises an error
   exit      ends the process with "code"
@@ -102,6 +103,16 @@ def spin(threads, ms):
         busy.wait()
 
 
+def give_back_later(client, ms):
+    def work():
+        time.sleep(ms / 1000)
+        print("gives back later", flush=True)
+        print("later", json.dumps(client.send({"op": "release"}, None, None)), flush=True)
+        client.socket.close()
+
+    threading.Thread(target=work, daemon=True).start()
+
+
 def run(steps, request_id, deadline_ms):
     client = getattr(kept, "client", None)
     kept.client = None
@@ -133,6 +144,9 @@ def run(steps, request_id, deadline_ms):
                 client = None
             elif do == "keep":
                 keep = True
+            elif do == "later":
+                give_back_later(client, step["ms"])
+                client = None
             elif do == "tmp":
                 root = os.environ["TMPDIR"]
                 answer.append(sorted(os.path.join(at, f) for at, _, files in os.walk(root) for f in files))

@@ -3,6 +3,7 @@
 
 mod death;
 mod freeze;
+mod hold;
 mod managed;
 mod managed_languages;
 mod peers;
