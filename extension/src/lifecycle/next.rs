@@ -2,7 +2,7 @@
 
 use super::backoff::Backoff;
 use super::event::{Event, remaining, shutdown_budget};
-use super::give_back;
+use super::{give_back, hold};
 use crate::clock;
 use crate::driver::Command;
 use crate::server::Recheck;
@@ -11,6 +11,7 @@ use http_body_util::{BodyExt, Limited};
 use lambda_runtime_api_client::body::Body;
 use lambda_runtime_api_client::{PooledClient, build_request};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
 
 const PATH: &str = "/2020-01-01/extension/event/next";
@@ -19,8 +20,14 @@ const PATH: &str = "/2020-01-01/extension/event/next";
 const MAX_BODY: usize = 1024 * 1024;
 
 /// Returns once SHUTDOWN has been dealt with. Nothing else ends it: a torn answer, an error, an unknown event is logged, and the
-/// next one is asked for.
-pub(super) async fn serve(client: Arc<PooledClient>, id: Arc<str>, driver: UnboundedSender<Command>, recheck: Recheck) {
+/// next one is asked for. `first_lock` is how long an invocation may take to ask for the lock that its freeze then waits for.
+pub(super) async fn serve(
+    client: Arc<PooledClient>,
+    id: Arc<str>,
+    driver: UnboundedSender<Command>,
+    recheck: Recheck,
+    first_lock: Duration,
+) {
     let mut backoff = Backoff::default();
     loop {
         match next(&client, &id).await {
@@ -29,7 +36,8 @@ pub(super) async fn serve(client: Arc<PooledClient>, id: Arc<str>, driver: Unbou
                 recheck.ask();
                 let remaining = remaining(deadline_ms, clock::now().wall);
                 // A driver that is gone has been logged, and requests are answered with the error.
-                let _ = driver.send(Command::InvocationBegan { request_id, remaining });
+                let _ = driver.send(Command::InvocationBegan { request_id: request_id.clone(), remaining });
+                hold::over(first_lock, request_id, remaining, &driver).await;
             }
             Ok(Event::Shutdown { reason, deadline_ms }) => {
                 let within = shutdown_budget(deadline_ms, clock::now().wall);
