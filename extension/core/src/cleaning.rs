@@ -2,6 +2,7 @@
 
 use crate::lease::{Kind, Phase, Put, PutState};
 use crate::timing::LONGEST_PAUSE;
+use crate::wrong::WrongRule;
 use crate::{Answer, Core, Entropy, LeaseId, Op, Output, Refused, RequestNo, Seen, Symbol};
 
 impl<S: Symbol> Core<S> {
@@ -125,12 +126,13 @@ impl<S: Symbol> Core<S> {
         answer: Answer<S>,
         entropy: &mut E,
     ) {
+        let settles = self.breaks(WrongRule::NothingSettles);
         let Some(entry) = self.leases.get_mut(&id) else { return };
         let (key, longest) = (entry.key.clone(), entry.lease().longest_clean_up_pause());
         let Phase::Cleaning(cleaning) = &mut entry.phase else { return };
         cleaning.in_flight = None;
         // A Put whose outcome is unknown may land after a look that found nothing; one that is known to have landed cannot.
-        let certain = entry.puts.iter().any(|put| put.owner == *owner && put.state == PutState::Landed);
+        let certain = settles || entry.puts.iter().any(|put| put.owner == *owner && put.state == PutState::Landed);
         match answer {
             Answer::Done => {
                 self.row_is_gone(id, owner);

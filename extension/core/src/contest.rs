@@ -2,6 +2,7 @@
 
 use crate::lease::{Contest, Entry, Holding, Kind};
 use crate::timing::{Backoff, LONGEST_PAUSE, LONGEST_THROTTLED_PAUSE, Lease};
+use crate::wrong::WrongRule;
 use crate::{Answer, Core, Entropy, LeaseId, Micros, Op, Refused, RequestNo, Row, Seen, Symbol};
 
 /// Hand-overs inside one environment in a row.
@@ -80,7 +81,8 @@ impl<S: Symbol> Core<S> {
             return Vec::new();
         }
         let poll = contest.poll.is_none().then(|| contest.next.saturating_sub(self.clock.timer));
-        let ripe = self.observations.get(key).map(|seen| seen.ripe_in(self.clock.seen));
+        let seen = self.observations.get(key).filter(|_| !self.breaks(WrongRule::TakeoverAtNextPoll));
+        let ripe = seen.map(|seen| seen.ripe_in(self.clock.seen));
         poll.into_iter().chain(ripe).collect()
     }
 

@@ -4,6 +4,7 @@ use crate::deferred::Deferred;
 use crate::elapsed::Elapsed;
 use crate::lease::{Contest, Entry, Kind, Pending, Phase, PutState};
 use crate::memory::{Abandoned, Invocations, Observations};
+use crate::wrong::{Wrong, WrongRule};
 use crate::{
     Answer, Entropy, Input, LeaseId, LostReason, Micros, Now, Op, Output, Refused, RequestNo, Seen, StoreRequest,
     Symbol,
@@ -48,6 +49,7 @@ pub struct Core<S: Symbol> {
     pub(crate) ending: bool,
     next_request: RequestNo,
     outputs: VecDeque<Output<S>>,
+    pub(crate) wrong: Wrong<S>,
 }
 
 impl<S: Symbol> Core<S> {
@@ -70,12 +72,16 @@ impl<S: Symbol> Core<S> {
             ending: false,
             next_request: 0,
             outputs: VecDeque::new(),
+            wrong: Wrong::default(),
         }
     }
 
     /// Takes one input at the time `now`. `entropy` is drawn from for ids and pauses only.
     pub fn handle<E: Entropy<S>>(&mut self, now: Now, input: Input<S>, entropy: &mut E) {
         let step = self.clock.advance(now);
+        if self.breaks(WrongRule::ObserveOnWall) {
+            self.clock.seen = self.clock.seen.max(now.wall);
+        }
         if step.wall_stepped_back {
             self.renew_all_now();
         }
@@ -134,18 +140,19 @@ impl<S: Symbol> Core<S> {
     pub(crate) fn send(&mut self, lease: LeaseId, kind: Kind<S>, op: Op<S>, at_most: Option<Micros>) -> RequestNo {
         let entry = self.leases.get(&lease).expect("requests are sent for leases that exist");
         let (key, times) = (entry.key.clone(), entry.lease());
+        let slow = if self.breaks(WrongRule::SlowTimeouts) { 2 } else { 1 };
         let clip = |time: Micros| at_most.map_or(time, |most| time.min(most)).max(1);
         self.next_request += 1;
         let no = self.next_request;
-        let expires = self.clock.timer + times.answer_within();
+        let expires = self.clock.timer + slow * times.answer_within();
         self.requests.insert(no, Pending { lease, key: key.clone(), kind, expires });
         self.emit(Output::Send(StoreRequest {
             no,
             lease,
             key,
             op,
-            timeout: clip(times.timeout()),
-            connect_timeout: clip(times.connect_timeout()),
+            timeout: clip(slow * times.timeout()),
+            connect_timeout: clip(slow * times.connect_timeout()),
         }));
         no
     }
@@ -244,7 +251,7 @@ impl<S: Symbol> Core<S> {
         let Some(shortest) = held.map(Entry::lease).min_by_key(|lease| lease.full()) else { return };
         if passed > shortest.cadence() + shortest.late() {
             self.emit(Output::Thawed);
-            if self.config.freezes {
+            if self.config.freezes && !self.breaks(WrongRule::NoThawWait) {
                 // A late reading while renewals already wait may be a second freeze; a third one is starvation, and
                 // to wait for ever would lose the lease.
                 if self.thaw_until.is_none() || !self.thaw_extended {

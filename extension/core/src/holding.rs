@@ -1,6 +1,7 @@
 //! A held lease: renewal, danger and recovery, loss with its reason.
 
 use crate::lease::{Entry, Kind, Phase, PutState};
+use crate::wrong::WrongRule;
 use crate::{Answer, Core, Entropy, LeaseId, LostReason, Micros, Op, Output, Refused, RequestNo, Seen, Symbol};
 
 impl<S: Symbol> Core<S> {
@@ -95,9 +96,12 @@ impl<S: Symbol> Core<S> {
     /// The renewal `version`, sent at `sent`, is known to be committed.
     fn adopt(&mut self, id: LeaseId, version: &S, sent: Micros) {
         let held = self.clock.held;
+        let from_latest = self.breaks(WrongRule::AdoptFromLatest);
         let Some(entry) = self.leases.get_mut(&id) else { return };
         let lease = entry.lease();
         let Some(holding) = entry.holding_mut() else { return };
+        let latest = holding.renewals.last().filter(|_| from_latest).map(|(_, sent)| *sent);
+        let sent = latest.unwrap_or(sent);
         holding.last = version.clone();
         holding.start = holding.start.max(sent);
         // All attempts were conditional on an older version: none of the others can be committed any more.

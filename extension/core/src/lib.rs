@@ -16,6 +16,7 @@ mod memory;
 mod standing;
 mod timing;
 mod waiting;
+mod wrong;
 
 pub use core::{Config, Core};
 pub use io::{
@@ -23,3 +24,5 @@ pub use io::{
     Seen, StoreRequest, Symbol,
 };
 pub use standing::Standing;
+#[cfg(debug_assertions)]
+pub use wrong::WrongRule;

@@ -2,6 +2,7 @@
 
 use crate::lease::{Cleaning, Entry, Holding, Kind, Phase, Put, PutState, Waiting};
 use crate::timing::{Backoff, LONGEST_PAUSE, LONGEST_THROTTLED_PAUSE, Lease};
+use crate::wrong::WrongRule;
 use crate::{
     Acquire, Answer, Core, Entropy, LeaseId, LostReason, Micros, Op, Output, Refused, RequestNo, Row, Seen, Symbol,
 };
@@ -52,7 +53,8 @@ impl<S: Symbol> Core<S> {
         if self.of_key(key).filter_map(Entry::holding).any(|holding| holding.owner == seen.row.owner) {
             return None;
         }
-        let ours = self.abandoned.contains(&seen.row.owner, self.clock.timer);
+        let foreign = self.breaks(WrongRule::OwnRowIsForeign);
+        let ours = !foreign && self.abandoned.contains(&seen.row.owner, self.clock.timer);
         (ours || seen.ripe_in(self.clock.seen) == 0).then(|| (seen.row.owner.clone(), seen.row.version.clone()))
     }
 
@@ -65,7 +67,9 @@ impl<S: Symbol> Core<S> {
 
     pub(crate) fn send_put<E: Entropy<S>>(&mut self, id: LeaseId, over: Option<(S, S)>, entropy: &mut E) -> RequestNo {
         let lease_ms = self.leases.get(&id).map_or(0, |entry| entry.lease_ms);
-        let row = Row { owner: entropy.id(), version: entropy.id(), lease_ms };
+        let fresh = entropy.id();
+        let owner = self.wrong_owner(id, &fresh).unwrap_or(fresh);
+        let row = Row { owner, version: entropy.id(), lease_ms };
         let (owner, version) = (row.owner.clone(), row.version.clone());
         let op = match &over {
             Some((owner, version)) => Op::Replace { row, owner: owner.clone(), version: version.clone() },
@@ -165,8 +169,10 @@ impl<S: Symbol> Core<S> {
 
     /// Is it a row of the waiter's own, or one that ends its wait? Else it remembers whose row it was.
     pub(crate) fn recognise<E: Entropy<S>>(&mut self, id: LeaseId, seen: &Seen<S>, entropy: &mut E) -> bool {
+        let foreign = self.breaks(WrongRule::OwnRowIsForeign);
         let Some(entry) = self.leases.get_mut(&id) else { return true };
         let own = entry.puts.iter().find(|put| put.state == PutState::Landed && shows(seen, put)).map(|put| put.no);
+        let own = own.filter(|_| !foreign);
         match (own, seen) {
             (Some(no), _) => self.won(id, no, entropy),
             (None, Seen::Foreign(what)) => self.finish_wait(id, Refused::Foreign(what.clone())),
@@ -184,7 +190,8 @@ impl<S: Symbol> Core<S> {
     /// No Put starts after the budget; a zero wait's first attempt may take two requests.
     pub(crate) fn may_attempt(&self, id: LeaseId) -> bool {
         let waiting = self.leases.get(&id).and_then(Entry::waiting);
-        waiting.is_some_and(|waiting| waiting.first || self.clock.timer < waiting.until)
+        let late = self.breaks(WrongRule::PutsAfterBudget);
+        waiting.is_some_and(|waiting| late || waiting.first || self.clock.timer < waiting.until)
     }
 
     /// The row shows this Put: the lock is ours from its send on.
@@ -198,6 +205,9 @@ impl<S: Symbol> Core<S> {
         let age = held - put.sent;
         let key = entry.key.clone();
         if age >= lease.validity() {
+            if self.breaks(WrongRule::ExpiredRowEnds) {
+                return self.finish_wait(id, Refused::Unavailable("its own row is too old".into()));
+            }
             // Ours, but too old for anyone to believe in: take it over on its owner and version.
             self.abandoned.remember(&put.owner, self.clock.timer);
             self.observations.note(
@@ -289,6 +299,9 @@ impl<S: Symbol> Core<S> {
     pub(crate) fn finish_wait(&mut self, id: LeaseId, refused: Refused<S>) {
         let Some(entry) = self.leases.get(&id) else { return };
         let key = entry.key.clone();
+        if self.breaks(WrongRule::ForgetsObservations) {
+            self.observations.forget(&key);
+        }
         self.leave_queue(&key, id);
         self.emit(Output::Refused(id, refused));
         self.clean(id, None);
