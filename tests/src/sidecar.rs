@@ -2,14 +2,15 @@
 
 use crate::dynamo::Dynamo;
 use crate::programs::built;
+use crate::sandbox::Program;
 use leasekeeper::Locks;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
-use std::path::PathBuf;
-use std::process::Stdio;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
@@ -49,10 +50,23 @@ impl Sidecar {
     /// # Panics
     /// If it does not start.
     pub async fn start_with<'n>(variables: impl IntoIterator<Item = (&'n str, String)>) -> Self {
+        Self::start_program(&Program::new(built("leasekeeper")), variables).await
+    }
+
+    /// The same, run by another program that changes its surroundings first: `prlimit`, `unshare`.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub async fn start_in<'n>(around: Program, variables: impl IntoIterator<Item = (&'n str, String)>) -> Self {
+        Self::start_program(&around.arg(built("leasekeeper")), variables).await
+    }
+
+    async fn start_program<'n>(program: &Program, variables: impl IntoIterator<Item = (&'n str, String)>) -> Self {
         let home = TempDir::new().expect("a directory for the socket");
         let socket = home.path().join("leasekeeper/lock.sock");
         let log = File::create(home.path().join(LOG)).expect("a file for the log");
-        let child = Command::new(built("leasekeeper"))
+        let child = Command::new(program.path())
+            .args(program.arguments())
             .env_clear()
             .env("LEASEKEEPER_SOCKET", &socket)
             .envs(variables)
@@ -75,6 +89,19 @@ impl Sidecar {
         let stream = UnixStream::connect(&self.socket).await.expect("the extension listens");
         let (read, write) = stream.into_split();
         SocketClient { lines: BufReader::new(read).lines(), write, events: VecDeque::new(), last_id: 0 }
+    }
+
+    /// Where its socket is.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// The process's id: its own, or that of what was run around it and did not make way.
+    ///
+    /// # Panics
+    /// It has ended.
+    pub fn pid(&self) -> u32 {
+        self.child.id().expect("it still runs")
     }
 
     /// The helper crate's way to it.
@@ -122,6 +149,11 @@ impl Sidecar {
     pub fn signal(&self, signal: Signal) {
         let pid = self.child.id().and_then(|id| Pid::from_raw(id.cast_signed())).expect("it still runs");
         kill_process(pid, signal).expect("a child of ours can be signalled");
+    }
+
+    /// How it ended, once it has.
+    pub async fn ended(&mut self) -> ExitStatus {
+        timeout(PATIENCE, self.child.wait()).await.expect("it ends").expect("a child of ours can be waited for")
     }
 
     /// Kills it at once.

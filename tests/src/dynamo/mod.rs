@@ -134,6 +134,11 @@ impl Dynamo {
         self.front.fail(operation, fault)
     }
 
+    /// How long it has been there: the clock of [`Recorded::at`] and [`Recorded::answered`].
+    pub fn elapsed(&self) -> Duration {
+        self.front.elapsed()
+    }
+
     /// Every request so far, in the order of arrival.
     pub fn requests(&self) -> Vec<Recorded> {
         self.front.requests()
