@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Stdio;
 use testkit::dynamo::{Operation, Recorded};
 use testkit::evidence::figure;
+use testkit::programs::{node_path, python_path};
 use testkit::sidecar::Sidecar;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
@@ -205,4 +206,74 @@ async fn without_pidfd_and_proc_a_client_is_gone_with_its_connection_and_never_b
     let db = Dynamo::start().await;
     let sidecar = blind(&db).await;
     told_by_the_connection_alone(&db, &sidecar, "neither pidfd nor /proc").await;
+}
+
+/// Two users that own nothing here.
+const LISTED: u32 = 65_533;
+const STRANGER: u32 = 65_532;
+
+fn world_may_enter(sidecar: &Sidecar) {
+    let home = sidecar.socket().ancestors().nth(2).expect("the socket is two directories below");
+    std::fs::set_permissions(home, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("a directory of ours");
+}
+
+/// A client that has become this user.
+async fn as_user(user: u32) -> Peer {
+    let mut peer = Peer::start();
+    peer.order(format!("user {user}")).await;
+    peer
+}
+
+#[tokio::test]
+async fn a_client_of_another_user_is_refused_by_the_setting_that_would_let_it_in() {
+    let db = Dynamo::start().await;
+    let sidecar = Sidecar::start(&db, "", &[("LEASEKEEPER_PEER_UIDS", &LISTED.to_string())]).await;
+    world_may_enter(&sidecar);
+    let request = || json!({"op": "acquire", "key": "k", "lease_ms": LEASE_MS, "wait_ms": 0});
+    let mut stranger = as_user(STRANGER).await;
+    assert_eq!(stranger.connect(sidecar.socket()).await, Value::Null);
+    let refused = stranger.ask(request()).await;
+    assert_eq!((&refused["id"], &refused["error"]["code"]), (&Value::Null, &json!("config")), "{refused}");
+    assert!(refused["error"]["message"].as_str().unwrap().contains("LEASEKEEPER_PEER_UIDS"), "{refused}");
+    assert!(db.requests().is_empty(), "nothing was sent for it");
+
+    let mut listed = as_user(LISTED).await;
+    assert_eq!(listed.connect(sidecar.socket()).await, Value::Null);
+    granted(&listed.ask(request()).await);
+    let killed = db.elapsed();
+    listed.kill();
+    let took = deleted(&db, "k").await - killed;
+    figure(ROW, "a listed user's client: free after the death", format!("{} ms", took.as_millis()));
+    assert!(took < Duration::from_millis(100), "{took:?}");
+}
+
+#[tokio::test]
+async fn by_default_no_other_user_gets_at_the_socket_and_the_clients_name_the_setting() {
+    const PYTHON: &str = "
+import os, sys, leasekeeper
+os.setuid(65532)
+try:
+    leasekeeper.Lock('k', wait=0).acquire()
+except leasekeeper.LockError as error:
+    print(error.code, error)
+";
+    const NODE: &str = "
+const { tryLock } = require('leasekeeper');
+process.setuid(65532);
+tryLock('k').catch((error) => console.log(error.code, error.message));
+";
+    let db = Dynamo::start().await;
+    let sidecar = Sidecar::start(&db, "", &[]).await;
+    world_may_enter(&sidecar);
+    assert_eq!(as_user(STRANGER).await.connect(sidecar.socket()).await, json!({"refused": 13}));
+    let python = Program::python("-c").arg(PYTHON);
+    for client in [python, Program::new("node").arg("-e").arg(NODE)] {
+        let mut command = Command::new(client.path());
+        command.args(client.arguments()).env("LEASEKEEPER_SOCKET", sidecar.socket());
+        command.env("PYTHONPATH", python_path()).env("NODE_PATH", node_path());
+        let output = command.output().await.expect("python3 and node are on PATH");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(said.starts_with("config ") && said.contains("LEASEKEEPER_PEER_UIDS"), "{output:?}");
+    }
+    assert!(db.requests().is_empty());
 }
