@@ -156,6 +156,7 @@ impl Book {
                 function: note.function,
                 request_id: note.request_id,
                 log_stream: note.log_stream,
+                host: note.host,
             });
         }
         failure.metrics = Some(record.metrics);

@@ -100,6 +100,14 @@ pub enum Command {
         /// Told at each change.
         told: watch::Sender<Option<Standing>>,
     },
+    /// A sidecar is to end: no new locks. Holders are told, and what they hold is renewed until they give it back; `done` is told
+    /// once nothing is left.
+    Drain {
+        /// How long that may take: then [`Command::Shutdown`] follows.
+        within: Duration,
+        /// Told at the end.
+        done: oneshot::Sender<()>,
+    },
     /// The environment ends. Leases of clients that are still there lapse; `done` is told once nothing is left.
     Shutdown {
         /// Told at the end, which a believing client can put off: wait for it within a deadline.

@@ -3,6 +3,8 @@
 use super::task::Driver;
 use crate::clock;
 use crate::store::{Note, Request, Response, Store, Text};
+use aws_smithy_types::DateTime;
+use aws_smithy_types::date_time::Format;
 use leasekeeper_core::{Answer, Input, LeaseId, Micros, Now, Op, RequestNo, StoreRequest};
 use std::time::Duration;
 
@@ -49,6 +51,9 @@ impl<S: Store> Driver<S> {
                 Op::Read => record.metrics.read_requests += 1,
                 _ => record.metrics.write_requests += 1,
             }
+        }
+        if matches!(request.op, Op::Create { .. } | Op::Replace { .. }) {
+            note.acquired_at = utc(now.wall);
         }
         self.note_sent(&request, now);
         let left = |timeout: Micros| Duration::from_micros(timeout.saturating_sub(waited).max(1));
@@ -107,6 +112,12 @@ impl<S: Store> Driver<S> {
             _ => metrics.request_failures += 1,
         }
     }
+}
+
+/// A reading of the wall clock as people read it, to the second.
+fn utc(wall: Micros) -> Option<String> {
+    let seconds = i64::try_from(wall / 1_000_000).ok()?;
+    DateTime::from_secs(seconds).fmt(Format::DateTime).ok()
 }
 
 fn nothing_known(answer: Answer<Text>) -> Response {

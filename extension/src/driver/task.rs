@@ -130,6 +130,11 @@ impl<S: Store> Driver<S> {
                 self.handle(Input::InvocationBegan { scope: request_id.into(), remaining: Some(micros(remaining)) })
             }
             Command::Follow { request_id, told } => self.followed = Some(Followed::new(request_id.into(), told)),
+            Command::Drain { within, done } => {
+                self.leaving = Some(done);
+                self.book().ending(within);
+                self.handle(Input::Drain);
+            }
             Command::Shutdown { done } => {
                 self.leaving = Some(done);
                 self.handle(Input::Shutdown);

@@ -5,6 +5,8 @@ mod event;
 mod hold;
 mod next;
 mod register;
+mod sidecar;
+mod signals;
 
 use crate::driver::{Command, Surroundings};
 use crate::server::Recheck;
@@ -12,18 +14,12 @@ use crate::store::Note;
 use backoff::Backoff;
 use http::Uri;
 use lambda_runtime_api_client::PooledClient;
+use signals::Signals;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
-
-/// How long a sidecar gives locks back for: less than the 10 s after which Docker kills it.
-const SIDECAR_SHUTDOWN: Duration = Duration::from_secs(8);
-
-/// How often a sidecar looks whether its socket is still there; under Lambda each invocation makes it look.
-const SIDECAR_RECHECK: Duration = Duration::from_secs(5);
 
 /// Where we run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,13 +50,16 @@ impl Mode {
             function: lookup("AWS_LAMBDA_FUNCTION_NAME"),
             request_id: None,
             log_stream: lookup("AWS_LAMBDA_LOG_STREAM_NAME"),
+            host: (self == Self::Standalone).then(this_process),
+            acquired_at: None,
         };
         Surroundings { invocations: self != Self::Standalone, freezes: self == Self::OnDemand, note }
     }
 }
 
 /// Lives until the environment ends: afterwards the process is to exit. The socket must be bound by now, as functions start
-/// once all extensions have registered. `registered` runs when nobody waits for us any more. `hold` is `LEASEKEEPER_HOLD_MS`.
+/// once all extensions have registered. `registered` runs when nobody waits for us any more. `hold` is `LEASEKEEPER_HOLD_MS`,
+/// and `drain` is `LEASEKEEPER_DRAIN_MS`.
 ///
 /// Returns what to exit with: a failure if a second signal cut the giving back short.
 pub async fn run(
@@ -68,6 +67,7 @@ pub async fn run(
     driver: UnboundedSender<Command>,
     recheck: Recheck,
     hold: Duration,
+    drain: Duration,
     registered: impl FnOnce(),
 ) -> ExitCode {
     if mode != Mode::OnDemand && !hold.is_zero() {
@@ -76,31 +76,11 @@ pub async fn run(
     match mode {
         Mode::Standalone => {
             registered();
-            standalone(&driver, &recheck).await
+            sidecar::live(&driver, &recheck, drain).await
         }
         Mode::OnDemand | Mode::ManagedInstances => {
             under_lambda(mode, driver, recheck, hold, registered).await;
             ExitCode::SUCCESS
-        }
-    }
-}
-
-async fn standalone(driver: &UnboundedSender<Command>, recheck: &Recheck) -> ExitCode {
-    let mut signals = Signals::listen();
-    loop {
-        tokio::select! {
-            signal = signals.next() => {
-                tracing::info!(signal, "ending: giving locks back; a second signal ends it at once");
-                break;
-            }
-            () = tokio::time::sleep(SIDECAR_RECHECK) => recheck.ask(),
-        }
-    }
-    tokio::select! {
-        () = give_back(driver, SIDECAR_SHUTDOWN) => ExitCode::SUCCESS,
-        signal = signals.next() => {
-            tracing::warn!(signal, "ended at once: locks that are not given back expire with their leases");
-            ExitCode::FAILURE
         }
     }
 }
@@ -147,6 +127,13 @@ async fn ignore(mut signals: Signals) {
     }
 }
 
+/// For people who look at a row: a function's log stream says more than its sandbox's host.
+fn this_process() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = if host.trim().is_empty() { "unknown host" } else { host.trim() };
+    format!("{host}, process {}", std::process::id())
+}
+
 /// Has everything given back that can be, within `within`.
 async fn give_back(driver: &UnboundedSender<Command>, within: Duration) {
     let (done, told) = oneshot::channel();
@@ -157,42 +144,14 @@ async fn give_back(driver: &UnboundedSender<Command>, within: Duration) {
         Ok(Ok(())) => tracing::info!("every lock has been given back"),
         Ok(Err(_)) => tracing::error!("the lock driver failed while giving locks back"),
         Err(_) => tracing::warn!(
-            within_ms = u64::try_from(within.as_millis()).unwrap_or(u64::MAX),
+            within_ms = milliseconds(within),
             "some locks could not be given back in time: their leases expire"
         ),
     }
 }
 
-/// The signals that ask a process to end.
-struct Signals {
-    /// Absent where it cannot be listened to.
-    terminate: Option<Signal>,
-    interrupt: Option<Signal>,
-}
-
-impl Signals {
-    fn listen() -> Self {
-        let listen =
-            |kind| signal(kind).inspect_err(|error| tracing::error!(%error, ?kind, "cannot listen for a signal")).ok();
-        Self { terminate: listen(SignalKind::terminate()), interrupt: listen(SignalKind::interrupt()) }
-    }
-
-    /// The next one's name.
-    async fn next(&mut self) -> &'static str {
-        tokio::select! {
-            () = received(&mut self.terminate) => "SIGTERM",
-            () = received(&mut self.interrupt) => "SIGINT",
-        }
-    }
-}
-
-async fn received(signal: &mut Option<Signal>) {
-    if let Some(signal) = signal
-        && signal.recv().await.is_some()
-    {
-        return;
-    }
-    std::future::pending().await
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -228,6 +187,10 @@ mod tests {
         assert_eq!(told(Mode::Standalone), (false, false));
         assert_eq!(told(Mode::OnDemand), (true, true));
         assert_eq!(told(Mode::ManagedInstances), (true, false));
+        let host = |mode: Mode| mode.surroundings(lookup).note.host;
+        assert_eq!((host(Mode::OnDemand), host(Mode::ManagedInstances)), (None, None));
+        let process = format!(", process {}", std::process::id());
+        assert!(host(Mode::Standalone).is_some_and(|host| host.ends_with(&process) && host != process));
     }
 
     #[test]

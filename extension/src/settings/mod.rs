@@ -6,9 +6,15 @@ mod variables;
 pub use parse::{SettingsError, Wrong};
 pub use variables::{PREFIX, VARIABLES, Variable};
 
+/// How single values are read: for the command line.
+#[cfg(feature = "commands")]
+pub(crate) mod values {
+    pub(crate) use super::parse::{milliseconds, table};
+}
+
 use parse::{
-    HOLD_MS, LEASE_MS, MAX_HOLD_MS, RESERVE_MS, Reader, TABLE, WAIT_MS, flag, log_filter, log_format, milliseconds,
-    socket, store, table, uids,
+    DRAIN_MS, HOLD_MS, LEASE_MS, MAX_HOLD_MS, RESERVE_MS, Reader, TABLE, WAIT_MS, flag, log_filter, log_format,
+    milliseconds, socket, store, table, uids,
 };
 use std::fmt;
 use std::path::PathBuf;
@@ -16,6 +22,10 @@ use std::time::Duration;
 
 /// What an acquire writes unless it or `LEASEKEEPER_LEASE_MS` says otherwise.
 pub const DEFAULT_LEASE: Duration = Duration::from_secs(20);
+
+/// How long a sidecar's end waits for its clients unless `LEASEKEEPER_DRAIN_MS` says otherwise: with what follows, less than the
+/// 10 s after which Docker kills it.
+pub const DEFAULT_DRAIN: Duration = Duration::from_secs(8);
 
 /// Everything that can be set from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,6 +89,8 @@ pub struct Bootstrap {
     pub socket: PathBuf,
     /// Who may connect besides ourselves; nobody where the setting is wrong.
     pub peer_uids: Vec<u32>,
+    /// `LEASEKEEPER_DRAIN_MS`: how long a sidecar's end waits for its clients; the default where the setting is wrong.
+    pub drain: Duration,
     /// `LEASEKEEPER_LOG`; `info` where the setting is wrong.
     pub log_filter: String,
     /// `LEASEKEEPER_LOG_FORMAT`
@@ -121,6 +133,7 @@ pub fn read(lookup: impl Fn(&str) -> Option<String>) -> (Bootstrap, Result<Setti
     let bootstrap = Bootstrap {
         socket: reader.get("LEASEKEEPER_SOCKET", socket).unwrap_or_else(|| leasekeeper_wire::DEFAULT_SOCKET.into()),
         peer_uids: reader.get("LEASEKEEPER_PEER_UIDS", uids).unwrap_or_default(),
+        drain: reader.get("LEASEKEEPER_DRAIN_MS", milliseconds(DRAIN_MS)).unwrap_or(DEFAULT_DRAIN),
         log_filter: reader.get("LEASEKEEPER_LOG", log_filter).unwrap_or_else(|| "info".into()),
         log_format: reader.get("LEASEKEEPER_LOG_FORMAT", log_format).unwrap_or(default_format),
     };
@@ -152,8 +165,8 @@ pub fn unknown(names: impl Iterator<Item = String>) -> Vec<String> {
     unknown
 }
 
-/// A value that is not UTF-8 keeps a replacement character, which every parser refuses.
-fn environment(name: &str) -> Option<String> {
+/// A variable of this process. A value that is not UTF-8 keeps a replacement character, which every parser refuses.
+pub(crate) fn environment(name: &str) -> Option<String> {
     std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
 }
 

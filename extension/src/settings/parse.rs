@@ -12,10 +12,10 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 pub(super) const TABLE: &str = "the name (3 to 255 of a-z A-Z 0-9 _ - .) or the ARN of the lock table";
 pub(super) const LEASE_MS: RangeInclusive<u64> = MIN_LEASE_MS..=MAX_LEASE_MS;
 pub(super) const WAIT_MS: RangeInclusive<u64> = 0..=MAX_WAIT_MS;
+pub(super) const DRAIN_MS: RangeInclusive<u64> = 0..=MAX_WAIT_MS;
 pub(super) const RESERVE_MS: RangeInclusive<u64> = 0..=MAX_WAIT_MS;
 /// Up to a year: more is "unlimited", which is the default.
 pub(super) const MAX_HOLD_MS: RangeInclusive<u64> = MIN_LEASE_MS..=31_536_000_000;
-
 /// Up to the longest time-out of a function.
 pub(super) const HOLD_MS: RangeInclusive<u64> = 0..=900_000;
 
@@ -109,7 +109,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-pub(super) fn milliseconds(range: RangeInclusive<u64>) -> impl FnOnce(&str) -> Result<Duration, String> {
+pub(crate) fn milliseconds(range: RangeInclusive<u64>) -> impl FnOnce(&str) -> Result<Duration, String> {
     move |value| match whole(value) {
         Some(ms) if range.contains(&ms) => Ok(Duration::from_millis(ms)),
         _ => Err(format!("a whole number of milliseconds from {} to {}", range.start(), range.end())),
@@ -121,7 +121,7 @@ fn whole(value: &str) -> Option<u64> {
     if value.bytes().all(|byte| byte.is_ascii_digit()) { value.parse().ok() } else { None }
 }
 
-pub(super) fn table(value: &str) -> Result<String, String> {
+pub(crate) fn table(value: &str) -> Result<String, String> {
     let name = |name: &str| {
         (3..=255).contains(&name.len())
             && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte))

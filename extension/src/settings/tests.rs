@@ -183,12 +183,14 @@ fn the_socket_is_known_whatever_else_is_wrong() {
         ("LEASEKEEPER_LOG", "=,"),
         ("LEASEKEEPER_SOCKET", "/run/locks/a.sock"),
         ("LEASEKEEPER_PEER_UIDS", "12"),
+        ("LEASEKEEPER_DRAIN_MS", "-1"),
     ];
     let (bootstrap, settings) = read(lookup(&wrong));
     assert!(settings.is_err());
     let expected = Bootstrap {
         socket: "/run/locks/a.sock".into(),
         peer_uids: vec![12],
+        drain: DEFAULT_DRAIN,
         log_filter: "info".into(),
         log_format: LogFormat::Text,
     };
@@ -196,6 +198,15 @@ fn the_socket_is_known_whatever_else_is_wrong() {
     let (bootstrap, settings) = read(lookup(&[("LEASEKEEPER_TABLE", "locks"), ("LEASEKEEPER_SOCKET", "relative")]));
     assert_eq!(bootstrap.socket, PathBuf::from(leasekeeper_wire::DEFAULT_SOCKET));
     assert_eq!(settings.unwrap_err().wrong[0].name, "LEASEKEEPER_SOCKET");
+}
+
+#[test]
+fn a_sidecars_end_waits_less_than_docker_does_unless_set() {
+    let drain = |values: &[(&str, &str)]| read(lookup(values)).0.drain;
+    assert!(drain(&[]) < Duration::from_millis(9_000), "a second is left for what follows");
+    for (value, expected) in [("0", Duration::ZERO), ("86400000", Duration::from_secs(86_400))] {
+        assert_eq!(drain(&[("LEASEKEEPER_DRAIN_MS", value)]), expected);
+    }
 }
 
 #[test]

@@ -48,6 +48,11 @@ pub const VARIABLES: &[Variable] = &[
         "none",
         "User ids, separated by commas, that may connect besides the extension's own and root.",
     ),
+    variable(
+        "LEASEKEEPER_DRAIN_MS",
+        "8000",
+        "How long a sidecar that was asked to end waits for its clients to give their locks back: 0 to 86400000.",
+    ),
     variable("LEASEKEEPER_PLAIN_KEYS", "false", "`true` logs keys as they are instead of a short hash."),
     variable("LEASEKEEPER_STORE", "dynamodb", "`memory` keeps leases in the process: for an application's tests."),
     variable(

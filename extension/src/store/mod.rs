@@ -2,7 +2,7 @@
 
 pub mod dynamodb;
 pub mod memory;
-mod row;
+pub(crate) mod row;
 
 pub use dynamodb::DynamoStore;
 pub use memory::MemoryStore;
@@ -40,6 +40,10 @@ pub struct Note {
     pub request_id: Option<String>,
     /// The log stream of its environment.
     pub log_stream: Option<String>,
+    /// Outside Lambda: the host and the process.
+    pub host: Option<String>,
+    /// When the row was put, by the holder's wall clock: a date and a time in UTC.
+    pub acquired_at: Option<String>,
 }
 
 /// The store's answer with what it cost.

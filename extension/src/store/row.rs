@@ -23,7 +23,13 @@ pub(super) fn item(key: &str, row: &Row<Text>, note: &Note) -> Item {
         ("lease_ms".to_owned(), AttributeValue::N(row.lease_ms.to_string())),
         ("protocol".to_owned(), AttributeValue::N(PROTOCOL.to_owned())),
     ]);
-    let people = [("function", &note.function), ("request_id", &note.request_id), ("log_stream", &note.log_stream)];
+    let people = [
+        ("function", &note.function),
+        ("request_id", &note.request_id),
+        ("log_stream", &note.log_stream),
+        ("host", &note.host),
+        ("acquired_at", &note.acquired_at),
+    ];
     for (name, value) in people {
         // An empty text says nothing to anybody.
         if let Some(value) = value.as_ref().filter(|value| !value.is_empty()) {
@@ -34,7 +40,7 @@ pub(super) fn item(key: &str, row: &Row<Text>, note: &Note) -> Item {
 }
 
 /// What an item, or its absence, means to the lock protocol. Attributes that the protocol does not know are ignored.
-pub(super) fn seen(item: Option<&Item>) -> Seen<Text> {
+pub(crate) fn seen(item: Option<&Item>) -> Seen<Text> {
     match item.map(row) {
         None => Seen::Nothing,
         Some(Ok(row)) => Seen::Row(row),
@@ -43,9 +49,15 @@ pub(super) fn seen(item: Option<&Item>) -> Seen<Text> {
 }
 
 /// What an item says of its holder. Attributes that are no text are other people's and are left out.
-pub(super) fn note(item: &Item) -> Note {
+pub(crate) fn note(item: &Item) -> Note {
     let text = |name: &str| item.get(name).and_then(|value| value.as_s().ok()).cloned();
-    Note { function: text("function"), request_id: text("request_id"), log_stream: text("log_stream") }
+    Note {
+        function: text("function"),
+        request_id: text("request_id"),
+        log_stream: text("log_stream"),
+        host: text("host"),
+        acquired_at: text("acquired_at"),
+    }
 }
 
 fn row(item: &Item) -> Result<Row<Text>, String> {

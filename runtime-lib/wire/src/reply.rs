@@ -140,6 +140,9 @@ pub struct Holder {
     /// The log stream of its environment, where the row says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log_stream: Option<String>,
+    /// Outside Lambda: the host and the process that hold it, where the row says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
 }
 
 /// A lease's figures, from its acquire on.

@@ -103,6 +103,8 @@ pub(crate) async fn create_writes_the_whole_row(bench: Bench) {
         function: Some("import".to_owned()),
         request_id: Some("8476a536".to_owned()),
         log_stream: Some("2026/01/01/[1]ab".to_owned()),
+        host: Some("web-1, process 7".to_owned()),
+        acquired_at: Some("2026-01-01T00:00:00Z".to_owned()),
     };
     let response = bench.send_noted("k", create("o1", "v1"), note).await;
     assert_eq!(response.answer, Answer::Done);
@@ -118,6 +120,8 @@ pub(crate) async fn create_writes_the_whole_row(bench: Bench) {
             "function": {"S": "import"},
             "request_id": {"S": "8476a536"},
             "log_stream": {"S": "2026/01/01/[1]ab"},
+            "host": {"S": "web-1, process 7"},
+            "acquired_at": {"S": "2026-01-01T00:00:00Z"},
         }))
     );
     assert_eq!(bench.answer("bare", create("o1", "v1")).await, Answer::Done);
