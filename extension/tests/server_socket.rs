@@ -11,6 +11,8 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::process::Output;
+use tokio::io::BufReader;
+use tokio::net::UnixStream;
 
 #[tokio::test]
 async fn directory_and_socket_are_for_their_owner_alone() {
@@ -86,27 +88,65 @@ async fn an_emptied_directory_is_filled_again_when_asked_and_open_connections_st
 }
 
 #[tokio::test]
-async fn an_emptied_directory_is_filled_again_when_a_client_has_left() {
+async fn an_emptied_directory_is_filled_again_by_itself_but_not_under_the_hands_of_who_empties_it() {
+    let served = Served::start();
+    for directory_too in [true, false, true] {
+        fs::remove_file(served.path()).unwrap();
+        if directory_too {
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            fs::remove_dir(served.dir.path().join("leasekeeper")).expect("the socket is not back yet");
+        }
+        connect_once_there(&served).await;
+    }
+}
+
+#[tokio::test]
+async fn a_socket_or_directory_that_is_renamed_or_replaced_is_made_anew_by_itself() {
     let mut served = Served::start();
-    let client = served.connect().await;
-    let _ = served.opened().await;
-    fs::remove_dir_all(served.dir.path().join("leasekeeper")).unwrap();
-    served.assert_quiet().await;
-    assert!(!served.path().exists());
-    drop(client);
+    let directory = served.dir.path().join("leasekeeper");
+    fs::rename(served.path(), directory.join("renamed")).unwrap();
+    connect_once_there(&served).await;
+    served.opened().await;
     served.closed().await;
+    fs::rename(&directory, served.dir.path().join("elsewhere")).unwrap();
+    connect_once_there(&served).await;
+    served.opened().await;
+    served.closed().await;
+    // A socket on which nobody listens, as a killed process leaves one.
+    let other = served.dir.path().join("other.sock");
+    drop(UnixListener::bind(&other).unwrap());
+    fs::rename(&other, served.path()).unwrap();
     connect_once_there(&served).await;
     served.opened().await;
 }
 
+#[tokio::test]
+async fn a_directory_that_was_moved_away_from_further_up_is_made_anew_when_a_client_has_left() {
+    let mut served = Served::start();
+    let client = served.connect().await;
+    let _ = served.opened().await;
+    let away = served.dir.path().with_extension("away");
+    fs::rename(served.dir.path(), &away).unwrap();
+    fs::create_dir(served.dir.path()).unwrap();
+    drop(client);
+    served.closed().await;
+    connect_once_there(&served).await;
+    served.opened().await;
+    fs::remove_dir_all(away).unwrap();
+}
+
 async fn connect_once_there(served: &Served) -> Client {
     let there = async {
-        while !served.path().exists() {
-            tokio::task::yield_now().await;
+        loop {
+            match UnixStream::connect(served.path()).await {
+                Ok(stream) => return Client { stream: BufReader::new(stream) },
+                Err(_) => tokio::task::yield_now().await,
+            }
         }
     };
-    soon("the socket's return", there).await;
-    served.connect().await
+    soon("the socket's return", there).await
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ mod notices;
 mod peer;
 mod refusal;
 mod socket;
+mod taken;
 
 pub use socket::{BindError, Recheck, Socket};
 
@@ -19,10 +20,13 @@ use std::io;
 use std::time::Duration;
 use tokio::net::UnixStream;
 use tokio::sync::mpsc::UnboundedSender;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 
 /// How long to wait when a connection cannot be accepted: no descriptors are left.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+
+/// Who empties a directory takes it away right after what was in it: a socket that is back before fails that.
+const EMPTYING: Duration = Duration::from_millis(20);
 
 /// What bounds the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +66,11 @@ pub async fn run(
     let mut refusals = Refusals::new(&limits);
     let mut notices = Notices::default();
     let mut last_client: ClientId = 0;
+    let mut later: Option<AbortHandle> = None;
+    let mut recheck_later = || {
+        let before = later.replace(recheck.ask_in(EMPTYING));
+        before.inspect(AbortHandle::abort);
+    };
     tokio::pin!(shutdown);
     loop {
         tokio::select! {
@@ -70,8 +79,8 @@ pub async fn run(
             biased;
             () = &mut shutdown => return,
             Some(ended) = connections.join_next() => {
-                // A function that empties /tmp while it holds a lock gets the socket back before its next invocation.
-                recheck.ask();
+                // Not every way in which the socket's name can end is watched.
+                recheck_later();
                 if let Err(error) = ended {
                     tracing::error!(%error, "a connection's task failed: its leases are given up");
                 }
@@ -94,6 +103,7 @@ pub async fn run(
                     tokio::time::sleep(ACCEPT_AGAIN).await;
                 }
             },
+            () = socket.taken() => recheck_later(),
             () = recheck.asked() => match socket.rebind_if_missing() {
                 Ok(false) => {}
                 Ok(true) => tracing::warn!(path = %socket.path().display(), "the lock socket was missing and has been created again"),

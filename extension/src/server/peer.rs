@@ -86,7 +86,7 @@ impl Watch {
 
 /// Its successor is unsafe, as it trusts that the descriptor stays the same one: an [`OwnedFd`] vouches for that.
 #[allow(deprecated)]
-fn register(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+pub(super) fn register(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::with_interest(fd, Interest::READABLE)
 }
 

@@ -1,16 +1,20 @@
 //! The listening socket's file: its directory, its mode, what may stand in its way, and making it anew.
 
 use super::directory;
+use super::taken::Taken;
 use rustix::fs::{FileType, Mode};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::fmt;
+use std::future::pending;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener as StdListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::UnixListener;
 use tokio::sync::Notify;
+use tokio::task::AbortHandle;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 512;
@@ -37,6 +41,16 @@ impl Recheck {
         self.0.notify_one();
     }
 
+    /// The same, after this time, unless that is aborted.
+    pub(super) fn ask_in(&self, time: Duration) -> AbortHandle {
+        let recheck = self.clone();
+        let later = tokio::spawn(async move {
+            tokio::time::sleep(time).await;
+            recheck.ask();
+        });
+        later.abort_handle()
+    }
+
     pub(super) async fn asked(&self) {
         self.0.notified().await;
     }
@@ -57,6 +71,8 @@ struct Bound {
     listener: UnixListener,
     /// Device and inode of our file: another file under the same name is not ours.
     file: (u64, u64),
+    /// Tells that it may be gone, where the kernel can: else whoever has a reason to look finds out.
+    taken: Option<Taken>,
 }
 
 impl Socket {
@@ -86,11 +102,15 @@ impl Socket {
         directory::prepare(directory, name, self.shared)
             .map_err(|what| self.error(format!("cannot be used: its directory {} {what}", directory.display())))?;
         self.clear_stale()?;
+        // From before there is a file that could be taken.
+        let taken = Taken::out_of(directory)
+            .inspect_err(|error| tracing::warn!(%error, "the lock socket's directory cannot be watched"))
+            .ok();
         let socket = self.listen().map_err(|errno| self.error(format!("cannot be bound: {errno}")))?;
         let file = identity(&self.path).map_err(|errno| self.error(format!("cannot be read: {errno}")))?;
         let listener =
             UnixListener::from_std(socket).map_err(|error| self.error(format!("cannot be listened on: {error}")))?;
-        self.bound = Some(Bound { listener, file });
+        self.bound = Some(Bound { listener, file, taken });
         Ok(())
     }
 
@@ -110,6 +130,14 @@ impl Socket {
     /// The listener, if it is bound.
     pub(super) fn listener(&self) -> Option<&UnixListener> {
         self.bound.as_ref().map(|bound| &bound.listener)
+    }
+
+    /// Resolves when something was taken out of the socket's directory.
+    pub(super) async fn taken(&self) {
+        match self.bound.as_ref().and_then(|bound| bound.taken.as_ref()) {
+            Some(taken) => taken.happened().await,
+            None => pending().await,
+        }
     }
 
     /// Takes away a socket of our own on which nobody listens.
