@@ -277,6 +277,7 @@ mod tests {
             function: Some("arn:secret".into()),
             request_id: Some("request-secret".into()),
             log_stream: Some("stream-secret".into()),
+            host: Some("host-secret".into()),
             ..Holder::default()
         });
         let error = LockError::from(failure);

@@ -89,7 +89,13 @@ class Errors(unittest.TestCase):
                 self.assertEqual(same.metrics, figures)
 
     def test_what_busy_knows_of_the_holder_is_not_in_its_text(self):
-        holder = Holder("owner-secret", function="arn:secret", request_id="id-secret", log_stream="stream-secret")
+        holder = Holder(
+            "owner-secret",
+            function="arn:secret",
+            request_id="id-secret",
+            log_stream="stream-secret",
+            host="host-secret",
+        )
         error = _wire.Failure("busy", "held by arn:secret", 900, holder).error()
         self.assertIsInstance(error, Busy)
         self.assertNotIn("secret", f"{error} {error!r}")

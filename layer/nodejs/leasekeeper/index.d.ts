@@ -60,6 +60,8 @@ export interface Holder {
   function?: string;
   requestId?: string;
   logStream?: string;
+  /** Outside Lambda: the host and the process. */
+  host?: string;
 }
 
 /** Why there is no lock, or why it is not held any more. */

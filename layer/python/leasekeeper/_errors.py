@@ -17,6 +17,8 @@ class Holder:
     function: Optional[str] = None
     request_id: Optional[str] = None
     log_stream: Optional[str] = None
+    #: Outside Lambda: the host and the process.
+    host: Optional[str] = None
 
 
 @dataclass(frozen=True)

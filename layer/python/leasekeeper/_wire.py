@@ -152,6 +152,7 @@ def _holder(read: Json) -> Holder:
         function=_field(read, "function", str),
         request_id=_field(read, "request_id", str),
         log_stream=_field(read, "log_stream", str),
+        host=_field(read, "host", str),
     )
 
 

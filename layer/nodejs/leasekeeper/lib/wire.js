@@ -71,6 +71,7 @@ const HOLDER = {
   function: text,
   request_id: text,
   log_stream: text,
+  host: text,
 };
 
 function holder(value) {
