@@ -86,9 +86,7 @@ impl Sidecar {
 
     /// A new connection to its socket.
     pub async fn connect(&self) -> SocketClient {
-        let stream = UnixStream::connect(&self.socket).await.expect("the extension listens");
-        let (read, write) = stream.into_split();
-        SocketClient { lines: BufReader::new(read).lines(), write, events: VecDeque::new(), last_id: 0 }
+        SocketClient::at(&self.socket).await
     }
 
     /// Where its socket is.
@@ -190,6 +188,16 @@ pub struct Grant {
 }
 
 impl SocketClient {
+    /// A new connection to the extension that listens there.
+    ///
+    /// # Panics
+    /// None does.
+    pub async fn at(socket: &Path) -> Self {
+        let stream = UnixStream::connect(socket).await.expect("the extension listens");
+        let (read, write) = stream.into_split();
+        Self { lines: BufReader::new(read).lines(), write, events: VecDeque::new(), last_id: 0 }
+    }
+
     /// Sends a request and returns its `ok`, or its `error`.
     ///
     /// # Panics

@@ -4,8 +4,9 @@ use lambda_extension::NextEvent;
 use serde_json::Value;
 use std::time::Duration;
 
-/// Kept of a SHUTDOWN's time to end the process before it is killed.
-const MARGIN: Duration = Duration::from_millis(200);
+/// Kept of a SHUTDOWN's time (two seconds) to end the process well before it is killed: what has not succeeded by then hardly
+/// will, and the next invocation may be waiting.
+const MARGIN: Duration = Duration::from_millis(700);
 
 /// What a SHUTDOWN without a deadline, or with one that our wall clock takes for past, is taken to leave: trying costs nothing, the
 /// kill comes when it comes.
@@ -121,7 +122,7 @@ mod tests {
 
     #[test]
     fn giving_back_ends_before_the_deadline_and_is_always_tried() {
-        assert_eq!(shutdown_budget(Some(3_000), 1_000_000), Duration::from_millis(1_800));
+        assert_eq!(shutdown_budget(Some(3_000), 1_000_000), Duration::from_millis(1_300));
         for hopeless in [None, Some(0), Some(1_000), Some(1_100)] {
             assert_eq!(shutdown_budget(hopeless, 1_000_000), Duration::from_millis(500), "{hopeless:?}");
         }
