@@ -137,7 +137,7 @@ impl Acquire {
             lease_ms: plan.lease_ms,
         };
         request.validate().map_err(LockError::protocol)?;
-        let asked = Owned::acquire(&self.settings.socket, request, deadline, plan.bound).await;
+        let asked = Owned::acquire(&self.settings, request, deadline, plan.bound).await;
         let (owned, granted) = asked.map_err(|error| if deadline.is_none() { forgotten(error) } else { error })?;
         Ok(Guard::new(owned, key, granted))
     }

@@ -3,6 +3,7 @@
 use crate::LockError;
 use crate::budget;
 use crate::clock;
+use crate::settings::Settings;
 use crate::state::{Answered, Phase, State};
 use leasekeeper_wire::{Acquire, Checked, Granted, LostReason, Metrics, Op};
 use rustix::io::Errno;
@@ -14,10 +15,13 @@ use std::time::{Duration, SystemTime};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::sync::{Notify, watch};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
-/// How often a connect is tried again while the extension's queue of connections is full.
-const QUEUE_FULL: Duration = Duration::from_millis(10);
+/// How often a connect is tried again while the extension's queue of connections is full, or there is no socket.
+const AGAIN: Duration = Duration::from_millis(10);
+
+/// How long a socket that is not there is waited for under Lambda: the extension makes it anew when `/tmp` was emptied.
+const MADE_ANEW: Duration = Duration::from_millis(250);
 
 /// Tells the runtime that a readiness was used up.
 const WOULD_BLOCK: ErrorKind = ErrorKind::WouldBlock;
@@ -46,13 +50,15 @@ impl Drop for Owned {
 impl Owned {
     /// Connects and asks for a lock, within `bound`.
     pub(crate) async fn acquire(
-        path: &Path,
+        settings: &Settings,
         mut request: Acquire,
         deadline: Option<SystemTime>,
         bound: Duration,
     ) -> Result<(Self, Granted), LockError> {
+        // Half of a short time is left for the error that names the cause.
+        let made_anew = if settings.under_lambda { MADE_ANEW.min(bound / 2) } else { Duration::ZERO };
         let asking = async {
-            let owned = Self(Connection::open(path, deadline).await?);
+            let owned = Self(Connection::open(&settings.socket, deadline, made_anew).await?);
             request.remaining_ms = owned.0.remaining_of_invocation().map(budget::millis);
             let granted = owned.0.ask(Op::Acquire(request)).await?;
             let granted = serde_json::from_value(granted).map_err(|error| unreadable(&error))?;
@@ -63,10 +69,12 @@ impl Owned {
 }
 
 impl Connection {
-    async fn open(path: &Path, deadline: Option<SystemTime>) -> Result<Arc<Self>, LockError> {
+    async fn open(path: &Path, deadline: Option<SystemTime>, made_anew: Duration) -> Result<Arc<Self>, LockError> {
+        let begun = Instant::now();
         let socket = loop {
             match UnixStream::connect(path).await {
-                Err(error) if error.kind() == ErrorKind::WouldBlock => tokio::time::sleep(QUEUE_FULL).await,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => tokio::time::sleep(AGAIN).await,
+                Err(error) if is_not_there(&error) && begun.elapsed() < made_anew => tokio::time::sleep(AGAIN).await,
                 other => break other.map_err(|error| cannot_connect(path, &error))?,
             }
         };
@@ -309,6 +317,10 @@ impl Connection {
     }
 }
 
+fn is_not_there(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused)
+}
+
 /// Something listens, and that is all.
 fn no_answer(bound: Duration) -> LockError {
     let message = format!("the extension did not answer within {bound:.1?}: it is stopped or overloaded; see its log");
@@ -336,5 +348,46 @@ fn cannot_connect(path: &Path, error: &io::Error) -> LockError {
                  same LEASEKEEPER_SOCKET for both"
             ),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use leasekeeper_wire::Code;
+    use tokio::net::UnixListener;
+
+    fn settings(directory: &tempfile::TempDir, under_lambda: bool) -> Settings {
+        Settings { under_lambda, ..Settings::at(directory.path().join("lock.sock")) }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_socket_that_is_not_there_is_waited_for_under_lambda_within_the_budget_and_nowhere_else() {
+        let directory = tempfile::tempdir().expect("a directory");
+        for (under_lambda, bound_ms, waited_ms) in [(false, 5_000, 0), (true, 5_000, 250), (true, 100, 50)] {
+            let begun = Instant::now();
+            let bound = Duration::from_millis(bound_ms);
+            let asked = Owned::acquire(&settings(&directory, under_lambda), Acquire::default(), None, bound).await;
+            assert_eq!(asked.err().map(|error| error.code()), Some(Code::ExtensionMissing));
+            assert_eq!(begun.elapsed().as_millis() / 10 * 10, waited_ms, "under Lambda: {under_lambda}, {bound_ms} ms");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_socket_that_comes_back_in_time_is_used() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let settings = settings(&directory, true);
+        // What a killed process leaves behind: nobody listens on it.
+        drop(UnixListener::bind(&settings.socket).expect("a socket"));
+        let back = async {
+            tokio::time::sleep(Duration::from_millis(30)).await;
+            std::fs::remove_file(&settings.socket).expect("it is there");
+            UnixListener::bind(&settings.socket).expect("a socket").accept().await.expect("a connection")
+        };
+        let asked = Owned::acquire(&settings, Acquire::default(), None, Duration::from_secs(5));
+        tokio::select! {
+            asked = asked => panic!("it was not waited for: {:?}", asked.err()),
+            _ = back => {}
+        }
     }
 }

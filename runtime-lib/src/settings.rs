@@ -11,6 +11,8 @@ use std::time::Duration;
 pub(crate) struct Settings {
     /// `LEASEKEEPER_SOCKET`
     pub(crate) socket: PathBuf,
+    /// `AWS_LAMBDA_RUNTIME_API`: there is a layer here, and a missing socket is made anew.
+    pub(crate) under_lambda: bool,
     /// `LEASEKEEPER_STRICT_RELEASE`: an unconfirmed hand-back fails the invocation.
     pub(crate) strict_release: bool,
     /// `LEASEKEEPER_WAIT_MS`: the wait that is asked for outside an invocation. Inside one the extension has the same
@@ -30,6 +32,7 @@ impl Settings {
 
     pub(crate) fn read(lookup: impl Fn(&str) -> Option<OsString>) -> Self {
         let mut settings = Self::at(wire::DEFAULT_SOCKET.into());
+        settings.under_lambda = lookup("AWS_LAMBDA_RUNTIME_API").is_some();
         if let Err(wrong) = settings.fill(lookup) {
             settings.wrong = Some(wrong);
         }
@@ -87,7 +90,7 @@ mod tests {
     fn nothing_set_is_the_defaults() {
         let settings = read(&[]);
         assert_eq!(settings.socket, PathBuf::from("/tmp/leasekeeper/lock.sock"));
-        assert!(!settings.strict_release);
+        assert!(!settings.strict_release && !settings.under_lambda);
         assert_eq!((settings.wait, settings.lease), (None, None));
         assert_eq!(settings.check(), Ok(()));
     }
@@ -99,9 +102,10 @@ mod tests {
             ("LEASEKEEPER_STRICT_RELEASE", "true"),
             ("LEASEKEEPER_WAIT_MS", "1500"),
             ("LEASEKEEPER_LEASE_MS", "9000"),
+            ("AWS_LAMBDA_RUNTIME_API", "127.0.0.1:9001"),
         ]);
         assert_eq!(settings.socket, PathBuf::from("/run/lock.sock"));
-        assert!(settings.strict_release);
+        assert!(settings.strict_release && settings.under_lambda);
         assert_eq!(settings.wait, Some(Duration::from_millis(1_500)));
         assert_eq!(settings.lease, Some(Duration::from_secs(9)));
         assert_eq!(settings.check(), Ok(()));

@@ -14,6 +14,7 @@ const { key } = leasekeeper;
 test('nothing set is the defaults', () => {
   assert.deepEqual(readSettings({}), {
     socket: '/tmp/leasekeeper/lock.sock',
+    underLambda: false,
     strictRelease: false,
     waitMs: undefined,
     leaseMs: undefined,
@@ -23,8 +24,15 @@ test('nothing set is the defaults', () => {
     LEASEKEEPER_STRICT_RELEASE: '1',
     LEASEKEEPER_WAIT_MS: '0',
     LEASEKEEPER_LEASE_MS: '9000',
+    AWS_LAMBDA_RUNTIME_API: '127.0.0.1:9001',
   };
-  assert.deepEqual(readSettings(env), { socket: '/run/lock.sock', strictRelease: true, waitMs: 0, leaseMs: 9_000 });
+  assert.deepEqual(readSettings(env), {
+    socket: '/run/lock.sock',
+    underLambda: true,
+    strictRelease: true,
+    waitMs: 0,
+    leaseMs: 9_000,
+  });
 });
 
 test('a wrong setting is named and never replaced', async () => {

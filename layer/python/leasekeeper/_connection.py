@@ -20,8 +20,12 @@ from ._errors import Config, ExtensionMissing, ForkedGuard, LockError, Metrics, 
 from ._invocation import Invocation
 from ._state import Answer, Phase, State
 
-# How often a connect is tried again while the extension's queue of connections is full, in seconds.
-QUEUE_FULL = 0.01
+# How often a connect is tried again, in seconds.
+AGAIN = 0.01
+
+# How long a socket that is not there is waited for under Lambda, in seconds: the extension makes it anew when /tmp was
+# emptied.
+_MADE_ANEW = 0.25
 
 _FLAGS: int = getattr(socket, "MSG_NOSIGNAL", 0)
 
@@ -45,8 +49,18 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)
 
 
-def connect(path: str) -> Optional[socket.socket]:
-    """A connected socket that never blocks; None while the extension's queue of connections is full.
+def waited_for(until: float) -> float:
+    """Until when a socket that is not there may still come, for who has time until `until`."""
+    now = monotonic()
+    if "AWS_LAMBDA_RUNTIME_API" not in os.environ:
+        return now
+    # Half of a short time is left for the error that names the cause.
+    return min(now + _MADE_ANEW, (now + until) / 2)
+
+
+def connect(path: str, waited: float) -> Optional[socket.socket]:
+    """A connected socket that never blocks; None to ask again: the extension's queue of connections is full, or there is
+    no socket before the moment `waited`.
 
     Raises :class:`Config` for a path that is none or not for us, :class:`ExtensionMissing` if nobody answers.
     """
@@ -59,6 +73,8 @@ def connect(path: str) -> Optional[socket.socket]:
         return None
     except (OSError, ValueError) as error:
         connected.close()
+        if isinstance(error, (FileNotFoundError, ConnectionRefusedError)) and monotonic() < waited:
+            return None
         raise _cannot_connect(path, error) from None
     except BaseException:
         connected.close()
@@ -238,13 +254,14 @@ class Blocking(Connection):
     @classmethod
     def open(cls, path: str, invocation: Optional[Invocation], until: float) -> Optional[Blocking]:
         """None if the extension's queue of connections stays full."""
+        waited = waited_for(until)
         while True:
-            connected = connect(path)
+            connected = connect(path, waited)
             if connected is not None:
                 return cls(connected, invocation)
             if monotonic() >= until:
                 return None
-            pause(QUEUE_FULL)
+            pause(AGAIN)
 
     def wait(self, done: Callable[[], bool], until: Optional[float]) -> bool:
         """Waits until `done`, the connection's end or this moment; tells if it is done."""

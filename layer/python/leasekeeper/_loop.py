@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, Optional
 
 from . import _budget
 from ._clock import monotonic
-from ._connection import QUEUE_FULL, Connection, connect, no_answer
+from ._connection import AGAIN, Connection, connect, no_answer, waited_for
 from ._errors import LockError, Metrics, Protocol, Unavailable
 from ._invocation import Invocation
 from ._state import Answer, Phase
@@ -32,13 +32,14 @@ class Looped(Connection):
     @classmethod
     async def open(cls, path: str, invocation: Optional[Invocation], until: float) -> Optional[Looped]:
         """None if the extension's queue of connections stays full."""
+        waited = waited_for(until)
         while True:
-            connected = connect(path)
+            connected = connect(path, waited)
             if connected is not None:
                 return cls(connected, invocation)
             if monotonic() >= until:
                 return None
-            await asyncio.sleep(QUEUE_FULL)
+            await asyncio.sleep(AGAIN)
 
     def _ready(self) -> None:
         if not self.forked:

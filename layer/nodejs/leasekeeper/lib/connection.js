@@ -7,8 +7,11 @@ const { State } = require('./state.js');
 const transport = require('./transport.js');
 const { granted } = require('./wire.js');
 
-/** How long after a connect that found the extension's queue of connections full the next is tried. */
-const QUEUE_FULL_MS = 10;
+/** How long after a connect that found no place in the extension's queue of connections, or no socket, the next is tried. */
+const AGAIN_MS = 10;
+/** How long a socket that is not there is waited for under Lambda: the extension makes it anew when /tmp was emptied. */
+const MADE_ANEW_MS = 250;
+const NOT_THERE = ['ENOENT', 'ECONNREFUSED'];
 
 /** A connection whose lease the extension gives back when it closes. */
 class Connection {
@@ -29,11 +32,14 @@ class Connection {
     const { waitMs, leaseMs, boundMs } = plan(wishes, settings, invocation?.remainingMs());
     const end = performance.now() + boundMs;
     const left = () => end - performance.now();
+    // Half of a short time is left for the error that names the cause.
+    const anew = settings.underLambda ? Math.min(MADE_ANEW_MS, boundMs / 2) : 0;
+    const mayCome = () => left() > boundMs - anew;
     for (;;) {
       signal?.throwIfAborted();
       const connection = new Connection(invocation);
       try {
-        await connection.#open(settings.socket, left(), boundMs, signal);
+        await connection.#open(settings.socket, left(), boundMs, mayCome, signal);
         const fields = {
           key,
           request_id: invocation?.requestId,
@@ -47,9 +53,9 @@ class Connection {
         return { connection, grant };
       } catch (error) {
         connection.close();
-        if (error?.code !== 'EAGAIN') throw error;
-        if (left() <= QUEUE_FULL_MS) throw noAnswer(boundMs);
-        await new Promise((resolve) => setTimeout(resolve, QUEUE_FULL_MS));
+        if (error?.code !== 'EAGAIN' && !NOT_THERE.includes(error?.code)) throw error;
+        if (left() <= AGAIN_MS) throw noAnswer(boundMs);
+        await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
       }
     }
   }
@@ -58,7 +64,7 @@ class Connection {
     this.#invocation = invocation;
   }
 
-  #open(path, bound, boundMs, signal) {
+  #open(path, bound, boundMs, mayCome, signal) {
     return this.#bounded(
       bound,
       () => noAnswer(boundMs),
@@ -67,7 +73,10 @@ class Connection {
         this.#opened = settle;
         this.#link = transport.current.open(path, {
           connected: () => settle(),
-          failed: (error) => settle(error.code === 'EAGAIN' ? error : cannotConnect(path, error)),
+          failed: (error) => {
+            const again = error.code === 'EAGAIN' || (NOT_THERE.includes(error.code) && mayCome());
+            settle(again ? error : cannotConnect(path, error));
+          },
           arrived: (bytes) => {
             this.#state.arrived(bytes);
             this.#turn();

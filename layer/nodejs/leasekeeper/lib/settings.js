@@ -31,6 +31,7 @@ function readSettings(env = process.env) {
   }
   return {
     socket,
+    underLambda: env.AWS_LAMBDA_RUNTIME_API !== undefined,
     strictRelease: strict === 'true' || strict === '1',
     // Inside an invocation the extension knows these two, and they only say how long its answer may take.
     waitMs: whole('LEASEKEEPER_WAIT_MS', 0, MAX_WAIT_MS),
