@@ -5,6 +5,7 @@ pub mod driver;
 pub mod lifecycle;
 pub mod log;
 pub mod outbox;
+pub mod process;
 pub mod server;
 pub mod settings;
 pub mod store;
