@@ -3,6 +3,8 @@
 pub mod deeds;
 pub mod dynamo;
 pub mod evidence;
+pub mod languages;
+pub mod moments;
 pub mod programs;
 pub mod pydynox;
 pub mod rie;

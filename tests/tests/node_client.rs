@@ -48,7 +48,7 @@ async fn a_busy_lock_is_reported_to_lambda_by_its_name_and_tells_nothing_of_the_
 async fn a_node_handlers_own_error_is_reported_as_it_is_and_the_lock_is_given_back() {
     let db = Dynamo::start().await;
     let env = environment(&db).start().await.unwrap();
-    assert_eq!(error_kind(env.invoke(event("k", [json!(["throw", "mine"])])).await.outcome), "RangeError");
+    assert_eq!(error_kind(env.invoke(event("k", [json!(["fail", "mine"])])).await.outcome), "RangeError");
     assert_eq!(db.item("k"), None);
 }
 

@@ -228,6 +228,22 @@ async fn managed_instances_fail_all_invocations_of_a_dead_runtime_and_reset_once
 }
 
 #[tokio::test]
+async fn an_end_is_noted_at_once_and_acted_on_when_the_platform_notices() {
+    let notice = Duration::from_millis(300);
+    let env = standin("").notice(notice).start().await.unwrap();
+    let runtime = env.pid(Role::Runtime);
+    let call = env.begin(steps(json!([{"do": "say", "text": "asleep"}, {"do": "sleep", "ms": 60_000}])));
+    env.wait_for_log(Role::Runtime, "asleep").await.unwrap();
+    env.kill_runtime().unwrap();
+    let call = call.over().await;
+    let (end, shutdown) = (env.ends()[0], env.shutdowns()[0]);
+    assert_eq!((end.role, Some(end.pid)), (Role::Runtime, runtime));
+    assert!(call.answered >= end.at + notice && shutdown.at >= call.answered, "{end:?} {call:?} {shutdown:?}");
+    let next = env.invoke(nothing()).await;
+    assert!(call.init.is_zero() && !next.init.is_zero() && next.asked + next.init <= next.delivered, "{next:?}");
+}
+
+#[tokio::test]
 async fn torn_and_unknown_replies_reach_the_extension() {
     let env = standin("invoke").start().await.unwrap();
     for (fault, seen) in [

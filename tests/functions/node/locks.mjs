@@ -1,5 +1,6 @@
 // The tests' Node function: what its event names happens under the lock `key`, with the package of the layer.
 
+import { spawn } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { currentLease, lock, locked } from 'leasekeeper';
 
@@ -18,8 +19,38 @@ const deeds = {
   async exit(code) {
     process.exit(code);
   },
-  async throw(message) {
+  async abort() {
+    process.abort();
+  },
+  async kill() {
+    process.kill(process.pid, 'SIGKILL');
+  },
+  async fail(message) {
     throw new RangeError(message);
+  },
+  /** Tells the moment, on the clock that all processes share. */
+  async word(label) {
+    console.log(`word ${label} ${process.hrtime.bigint()}`);
+  },
+  /** Asks again and again for so long whether the lock is held; tells when it was not. */
+  async checks(ms) {
+    const end = performance.now() + ms;
+    while (performance.now() < end) {
+      try {
+        await currentLease().check();
+      } catch (error) {
+        console.log(`refused ${error.code} ${error.reason}`);
+        await deeds.word('refused');
+        throw error;
+      }
+      await sleep(20);
+    }
+  },
+  /** A process that outlives this one, in a group of its own. */
+  async child(command) {
+    const child = spawn('sh', ['-c', command], { detached: true, stdio: 'inherit' });
+    child.unref();
+    console.log(`child ${child.pid}`);
   },
   /** Another lock, which nobody gives back. */
   async leak(key) {
@@ -27,10 +58,14 @@ const deeds = {
   },
 };
 
+async function doAll(all) {
+  for (const [deed, argument] of all) await deeds[deed](argument);
+}
+
 const work = locked({ key: (event) => event.key }, async (event) => {
   const lease = currentLease();
   console.log('held');
-  for (const [deed, argument] of event.deeds ?? []) await deeds[deed](argument);
+  await doAll(event.deeds ?? []);
   const validMs = await lease.check();
   const { renewals } = await lease.metrics();
   return { owner: lease.owner, valid_ms: validMs, remaining_ms: lease.remaining(), renewals };
@@ -73,6 +108,7 @@ async function effects({ writes }, context) {
 export async function handler(event, context) {
   if (event.writes !== undefined) return effects(event, context);
   if (event.key !== undefined) return work(event, context);
+  if (event.deeds !== undefined) return doAll(event.deeds);
   // Asked before anything is awaited: the event loop has not turned since the environment woke.
   const remaining = leaked.remaining();
   const reason = await Promise.race([leaked.lost, sleep(2_000, 'not told')]);

@@ -13,6 +13,7 @@ The event is {"steps": [...]}; each step is an object with one of these under "d
   close     closes the connection
   keep      keeps the connection open after the invocation: a leak
   later     gives the lease back "ms" from now, in a thread that outlives the invocation
+  lend      a child gets the connection, by "fork" or by "spawn", and uses it when this process is dead: see heir.py
   tmp       what is below the temporary directory goes into the answer
   fail      raises an error
   exit      ends the process with "code"
@@ -28,6 +29,8 @@ import subprocess
 import sys
 import threading
 import time
+
+import heir
 
 API = os.environ["AWS_LAMBDA_RUNTIME_API"]
 kept = threading.local()
@@ -113,6 +116,21 @@ def give_back_later(client, ms):
     threading.Thread(target=work, daemon=True).start()
 
 
+def lend(client, how):
+    """Who inherits the connection is no part of this process's group, and lives on."""
+    parent, descriptor = os.getpid(), client.socket.fileno()
+    if how == "fork":
+        child = os.fork()
+        if child == 0:
+            os.setsid()
+            heir.use(client.socket, client.lease, parent)
+            os._exit(0)
+    else:
+        arguments = [sys.executable, heir.__file__, str(descriptor), str(client.lease), str(parent)]
+        child = subprocess.Popen(arguments, pass_fds=[descriptor], start_new_session=True).pid
+    print("child", child, flush=True)
+
+
 def run(steps, request_id, deadline_ms):
     client = getattr(kept, "client", None)
     kept.client = None
@@ -147,6 +165,8 @@ def run(steps, request_id, deadline_ms):
             elif do == "later":
                 give_back_later(client, step["ms"])
                 client = None
+            elif do == "lend":
+                lend(client, step["how"])
             elif do == "tmp":
                 root = os.environ["TMPDIR"]
                 answer.append(sorted(os.path.join(at, f) for at, _, files in os.walk(root) for f in files))

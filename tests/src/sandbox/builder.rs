@@ -24,6 +24,7 @@ pub(super) struct Plan {
     pub(super) timeout: Duration,
     pub(super) freeze: bool,
     pub(super) thaw_lead: Duration,
+    pub(super) notice: Duration,
     pub(super) cpu: Option<usize>,
     /// Managed Instances: how many invocations at once.
     pub(super) concurrency: Option<usize>,
@@ -38,6 +39,7 @@ pub struct Builder {
     timeout: Duration,
     freeze: bool,
     thaw_lead: Duration,
+    notice: Duration,
     cpu: Option<usize>,
     concurrency: Option<usize>,
     invoke_offset: i64,
@@ -53,6 +55,7 @@ impl Default for Builder {
             timeout: Duration::from_secs(3),
             freeze: false,
             thaw_lead: Duration::ZERO,
+            notice: Duration::ZERO,
             cpu: None,
             concurrency: None,
             invoke_offset: 0,
@@ -101,6 +104,13 @@ impl Builder {
     /// How long the processes run after a thaw before any event reaches them.
     pub fn thaw_lead(mut self, lead: Duration) -> Self {
         self.thaw_lead = lead;
+        self
+    }
+
+    /// How long the platform takes to notice that a process has ended; no time unless set. Until then nobody is told, and nothing
+    /// is reset: what must happen without the platform's help shows.
+    pub fn notice(mut self, notice: Duration) -> Self {
+        self.notice = notice;
         self
     }
 
@@ -157,6 +167,7 @@ impl Builder {
             timeout: self.timeout,
             freeze: self.freeze,
             thaw_lead: self.thaw_lead,
+            notice: self.notice,
             cpu: self.cpu,
             concurrency: self.concurrency,
         };

@@ -100,7 +100,10 @@ impl Inner {
         let asked = Instant::now();
         let turn = self.turn.lock().await;
         let deadline = Instant::now() + self.plan.timeout;
+        let begun = Instant::now();
+        let starts = !self.live();
         let ready = self.make_ready(deadline).await;
+        let init = if starts { begun.elapsed() } else { Duration::ZERO };
         // Managed Instances: others may begin while this one runs.
         let turn = Some(turn).filter(|_| self.plan.concurrency.is_none());
         let generation = self.shared.look(|state| state.generation);
@@ -132,7 +135,7 @@ impl Inner {
         self.shared.modify(|state| state.calls.remove(&id));
         self.finish(trouble, turn.is_some(), generation).await;
         drop(turn);
-        Invocation { id, outcome, afterwards, asked, delivered, answered, ended, over: Instant::now() }
+        Invocation { id, outcome, afterwards, asked, init, delivered, answered, ended, over: Instant::now() }
     }
 
     /// Freezes or resets, whichever the invocation's end asks for.
@@ -197,7 +200,8 @@ impl Inner {
         };
         let mut environment = platform(role, &self.api, self.tmp.path(), plan.concurrency);
         environment.extend(plan.env.iter().filter(|(name, _)| visible(role, name)).cloned());
-        let started = Process::start(role, program, environment, plan.cpu, (&self.shared, generation), &self.logs);
+        let started =
+            Process::start(role, program, environment, plan.cpu, (&self.shared, generation), plan.notice, &self.logs);
         let process = Some(Arc::new(started.expect("setpriv and taskset (util-linux) are installed")));
         let mut processes = self.processes.lock().expect("no holder panics");
         match role {

@@ -118,6 +118,7 @@ impl Inner {
         let begun = Instant::now();
         let parked = self.shared.until(|state| state.extensions_parked().then_some(()));
         let mut delivered = tokio::time::timeout(ABOUT_TO_PARK, parked).await.is_ok();
+        let at = Instant::now();
         let event =
             json!({"eventType": "SHUTDOWN", "shutdownReason": reason.as_str(), "deadlineMs": epoch_ms(deadline)});
         self.shared.modify(|state| {
@@ -133,6 +134,6 @@ impl Inner {
             None => extension.kill().await,
         };
         let code = status.and_then(|status| status.code());
-        Shutdown { reason, delivered, took: begun.elapsed(), killed, code }
+        Shutdown { reason, delivered, at, took: begun.elapsed(), killed, code }
     }
 }

@@ -21,7 +21,7 @@ mod state;
 pub use builder::Builder;
 pub use drive::Call;
 pub use process::{LogLine, Program, Role};
-pub use state::{Fault, ShutdownReason};
+pub use state::{End, Fault, ShutdownReason};
 
 use drive::Inner;
 use std::io;
@@ -70,6 +70,8 @@ pub struct Invocation {
     pub afterwards: Option<Outcome>,
     /// When the caller asked.
     pub asked: Instant,
+    /// How long its processes took to start; nothing where they ran.
+    pub init: Duration,
     /// When the runtime's event was ready for it.
     pub delivered: Instant,
     /// When the caller had its outcome; of a streamed response, its begin.
@@ -87,6 +89,8 @@ pub struct Shutdown {
     pub reason: ShutdownReason,
     /// False if the extension was not parked in "next", so that the event could not reach it.
     pub delivered: bool,
+    /// When it was handed out.
+    pub at: Instant,
     /// From SHUTDOWN to its exit.
     pub took: Duration,
     /// It had to be killed at the deadline.
@@ -200,6 +204,14 @@ impl Sandbox {
         self.inner.shared.wait("the extension to ask for its next event", |state| state.extensions_parked()).await
     }
 
+    /// Waits until the extension has been handed an event and has not come back for the next one.
+    ///
+    /// # Errors
+    /// There was none within five seconds.
+    pub async fn extension_told(&self) -> io::Result<()> {
+        self.inner.shared.wait("an event for the extension", |state| !state.extensions_parked()).await
+    }
+
     /// What extensions posted to `init/error` and `exit/error`.
     pub fn extension_errors(&self) -> Vec<String> {
         self.inner.shared.look(|state| state.extension_errors.clone())
@@ -208,6 +220,11 @@ impl Sandbox {
     /// Every SHUTDOWN so far, in order.
     pub fn shutdowns(&self) -> Vec<Shutdown> {
         self.inner.shutdowns.lock().expect("no holder panics").clone()
+    }
+
+    /// Every end of a process so far, in order.
+    pub fn ends(&self) -> Vec<End> {
+        self.inner.shared.look(|state| state.ends.clone())
     }
 
     /// What the processes wrote so far, in order of arrival.

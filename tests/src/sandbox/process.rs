@@ -11,7 +11,7 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 
-use super::state::{Exit, PATIENCE, Shared};
+use super::state::{End, Exit, PATIENCE, Shared};
 
 /// Which of the environment's two processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,13 +144,15 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts a program. Its exit is noted in the shared state while `generation` is current.
+    /// Starts a program. Its end is noted in the shared state: for the test at once, and after `notice` for the platform, while
+    /// `generation` is current.
     pub(super) fn start(
         role: Role,
         program: &Program,
         environment: impl IntoIterator<Item = (String, String)>,
         cpu: Option<usize>,
         (shared, generation): (&Arc<Shared>, u64),
+        notice: Duration,
         logs: &Logs,
     ) -> io::Result<Self> {
         // A killed test run leaves no orphans behind: the kernel ends the child when the thread that started it ends (a worker
@@ -168,7 +170,19 @@ impl Process {
         logs.follow(role, pid, child.stderr.take().expect("piped above"));
         let (sender, status) = watch::channel(None);
         let alive = Arc::new(Mutex::new(true));
-        tokio::spawn(reap(child, pid, Arc::clone(&alive), sender, role, Arc::clone(shared), generation));
+        let (shared, reaped) = (Arc::clone(shared), reap(child, pid, Arc::clone(&alive), sender));
+        tokio::spawn(async move {
+            let Some((at, status)) = reaped.await else { return };
+            shared.modify(|state| state.ends.push(End { role, pid, at }));
+            if !notice.is_zero() {
+                tokio::time::sleep(notice).await;
+            }
+            shared.modify(|state| {
+                if state.generation == generation {
+                    state.exits.push(Exit { role, status });
+                }
+            });
+        });
         Ok(Self { pid, status, alive })
     }
 
@@ -200,16 +214,15 @@ impl Process {
     }
 }
 
+/// Waits for a process's end and ends what it has started; tells when that was.
 async fn reap(
     mut child: Child,
     pid: u32,
     alive: Arc<Mutex<bool>>,
     status: watch::Sender<Option<ExitStatus>>,
-    role: Role,
-    shared: Arc<Shared>,
-    generation: u64,
-) {
-    let Ok(exit) = child.wait().await else { return };
+) -> Option<(Instant, ExitStatus)> {
+    let exit = child.wait().await.ok()?;
+    let at = Instant::now();
     {
         let mut alive = alive.lock().expect("no holder panics");
         *alive = false;
@@ -217,11 +230,7 @@ async fn reap(
         let _ = kill_process_group(group(pid), Signal::KILL);
     }
     status.send_replace(Some(exit));
-    shared.modify(|state| {
-        if state.generation == generation {
-            state.exits.push(Exit { role, status: exit });
-        }
-    });
+    Some((at, exit))
 }
 
 fn group(pid: u32) -> Pid {

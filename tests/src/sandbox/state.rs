@@ -97,6 +97,17 @@ pub(super) struct Exit {
     pub(super) status: std::process::ExitStatus,
 }
 
+/// A process's end, as the test is told of it.
+#[derive(Clone, Copy, Debug)]
+pub struct End {
+    /// Whose.
+    pub role: Role,
+    /// Its process id.
+    pub pid: u32,
+    /// When it was reaped: at its death or a little later.
+    pub at: Instant,
+}
+
 /// Everything the API handlers and the invocations share.
 #[derive(Debug, Default)]
 pub(super) struct State {
@@ -107,7 +118,9 @@ pub(super) struct State {
     pub(super) runtime_events: VecDeque<RuntimeEvent>,
     /// By request id; an entry exists while its invocation is open.
     pub(super) calls: BTreeMap<String, OpenCall>,
-    /// Of this generation.
+    /// Of every generation.
+    pub(super) ends: Vec<End>,
+    /// Of this generation, and noticed.
     pub(super) exits: Vec<Exit>,
     /// What ended the previous generation, if an exit did.
     pub(super) last_exit: Option<Exit>,

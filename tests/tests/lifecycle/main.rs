@@ -1,15 +1,24 @@
 //! The real extension in the Lambda sandbox, on the embedded DynamoDB: what happens to locks when environments freeze, die,
 //! start anew or misbehave.
 
+mod both_die;
 mod death;
+mod endings;
+mod extension_dies;
 mod freeze;
 mod hold;
+mod inherited;
 mod managed;
 mod managed_languages;
 mod peers;
 mod race;
+mod release_hangs;
+mod rows;
+mod runtime_dies;
 mod streaming;
 mod surroundings;
+mod takeover;
+mod timeouts;
 
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};

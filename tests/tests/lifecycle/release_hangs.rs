@@ -1,0 +1,127 @@
+//! DynamoDB hangs when a lock is given back: the response is out in time all the same, and the extension goes on trying.
+
+use super::rows::{in_ms, until_freed};
+use super::*;
+use testkit::dynamo::{Fault, Operation};
+use testkit::evidence::figure;
+use testkit::languages::Language;
+use testkit::moments::{Lateness, last_word};
+use testkit::sandbox::{Invocation, Outcome, Role};
+
+const ROW: &str = "release-hangs";
+
+/// Kept of every invocation for posting its response.
+const KEPT: Duration = Duration::from_millis(200);
+
+/// Between a handler's last word and its response there are two questions to the extension, the hand-back and the post; an
+/// answer is made of them by an interpreter. Each is a turn of one process.
+fn turns(lateness: &Lateness) -> Duration {
+    Duration::from_millis(30) + lateness.of_turns(7)
+}
+
+/// Works under `k` for so long while every delete hangs. What came of the invocation, and from its last word to its response.
+async fn invoke(env: &Sandbox, work_ms: u64) -> (Invocation, Duration) {
+    let call = env.invoke(json!({"key": "k", "deeds": [["sleep", work_ms], ["word", "done"]]})).await;
+    assert!(matches!(call.outcome, Outcome::Response(_)), "the work is done: {:?}", call.outcome);
+    let took = call.answered - last_word(&env.log_text(Role::Runtime), "done");
+    (call, took)
+}
+
+async fn the_response_is_out_in_time(language: Language) {
+    let db = Dynamo::start().await;
+    let hang = db.fail(Operation::DeleteItem, Fault::Hang).always();
+    let lateness = Lateness::watch();
+
+    let env = language.environment(&db).timeout(Duration::from_secs(10)).start().await.unwrap();
+    let (_, took) = invoke(&env, 0).await;
+    assert!(took >= Duration::from_millis(950), "the release was waited for: {took:?}");
+    assert!(took <= Duration::from_secs(1) + turns(&lateness), "{took:?}");
+    assert!(db.item("k").is_some(), "the delete hangs");
+    env.wait_for_log(Role::Runtime, "release_unconfirmed").await.expect("it is logged");
+    figure(ROW, &format!("{language}, 9 s left: response after the work's end"), in_ms(took));
+
+    let lifted = Instant::now();
+    hang.lift();
+    let took = until_freed(&db, "k").await.committed - lifted;
+    // The attempt that hangs has made a connection of its own, for which it has three seconds; the next follows it at once.
+    assert!(took <= Duration::from_secs(3) + turns(&lateness), "{took:?}");
+    env.wait_for_log(Role::Extension, "released").await.expect("the extension has not given up");
+    figure(ROW, &format!("{language}: row gone after the hang's end"), in_ms(took));
+}
+
+#[tokio::test]
+async fn a_rust_functions_response_is_out_in_a_second_and_the_row_goes_when_the_hang_is_over() {
+    the_response_is_out_in_time(Language::Rust).await;
+}
+
+#[tokio::test]
+async fn a_python_functions_response_is_out_in_a_second_and_the_row_goes_when_the_hang_is_over() {
+    the_response_is_out_in_time(Language::Python).await;
+}
+
+#[tokio::test]
+async fn a_node_functions_response_is_out_in_a_second_and_the_row_goes_when_the_hang_is_over() {
+    the_response_is_out_in_time(Language::Node).await;
+}
+
+/// So little is left of the invocation when the work is done that the other bound acts.
+async fn what_is_left_is_not_used_up(language: Language) {
+    const TIMEOUT: Duration = Duration::from_millis(1_700);
+    let db = Dynamo::start().await;
+    let _hang = db.fail(Operation::DeleteItem, Fault::Hang).always();
+    let lateness = Lateness::watch();
+    let env = language.environment(&db).timeout(TIMEOUT).start().await.unwrap();
+    let (call, took) = invoke(&env, 1_000).await;
+    let left = (call.delivered + TIMEOUT).saturating_duration_since(call.answered);
+    assert!(left + turns(&lateness) >= KEPT, "{left:?} were left when the response was out");
+    assert!(took >= Duration::from_millis(100), "the release was waited for: {took:?}");
+    assert!(took < Duration::from_millis(700), "a second was not to be had: {took:?}");
+    env.wait_for_log(Role::Runtime, "release_unconfirmed").await.expect("it is logged");
+    figure(ROW, &format!("{language}, about 0.7 s left: response before the deadline by"), in_ms(left));
+}
+
+#[tokio::test]
+async fn a_rust_function_with_little_time_left_keeps_200_ms_of_it() {
+    what_is_left_is_not_used_up(Language::Rust).await;
+}
+
+#[tokio::test]
+async fn a_python_function_with_little_time_left_keeps_200_ms_of_it() {
+    what_is_left_is_not_used_up(Language::Python).await;
+}
+
+#[tokio::test]
+async fn a_node_function_with_little_time_left_keeps_200_ms_of_it() {
+    what_is_left_is_not_used_up(Language::Node).await;
+}
+
+#[tokio::test]
+async fn the_extension_goes_on_with_the_delete_after_a_freeze() {
+    let db = Dynamo::start().await;
+    let hang = db.fail(Operation::DeleteItem, Fault::Hang).always();
+    let env = Language::Rust.environment(&db).freeze(true).timeout(Duration::from_millis(1_700)).start().await.unwrap();
+    invoke(&env, 1_000).await;
+    assert!(env.is_frozen());
+    hang.lift();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(db.item("k").is_some(), "nothing runs in a freeze");
+    let next = env.begin(json!({"deeds": [["sleep", 1_200]]}));
+    let freed = until_freed(&db, "k").await;
+    let next = next.over().await;
+    assert!(freed.committed >= next.delivered);
+    figure(ROW, "row gone after the thaw that the hang did not outlast", in_ms(freed.committed - next.delivered));
+}
+
+#[tokio::test]
+async fn a_release_that_is_not_confirmed_within_the_extensions_own_time_is_logged_and_counted_by_it() {
+    let db = Dynamo::start().await;
+    let _hang = db.fail(Operation::DeleteItem, Fault::Hang).always();
+    let env = environment(&db).start().await.unwrap();
+    // It has six tenths of the lease: a client with more patience hears of it.
+    let release = json!({"do": "send", "line": {"op": "release"}});
+    let answer = env.invoke(steps([acquire_for("k", 1_000), release])).await.outcome.json();
+    let error = &answer[1]["error"];
+    assert_eq!(error["code"], "release_unconfirmed", "{answer}");
+    assert_eq!(error["metrics"]["cleanup_failures"], 1, "{answer}");
+    env.wait_for_log(Role::Extension, "release_unconfirmed").await.expect("it is logged");
+}
