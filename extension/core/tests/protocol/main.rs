@@ -4,6 +4,7 @@
 mod common;
 mod costs;
 mod faults;
+mod freezes;
 mod hand_over;
 mod invocations;
 mod many_keys;
