@@ -19,6 +19,7 @@ mod streaming;
 mod surroundings;
 mod takeover;
 mod timeouts;
+mod unlocked;
 
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};

@@ -26,29 +26,6 @@ async fn torn_answers_to_its_registration_are_outlived() {
     assert_eq!(env.starts(Role::Extension), 1);
 }
 
-/// The median time that `rounds` invocations without a lock took.
-async fn median_of_no_lock(env: &Sandbox, rounds: usize) -> Duration {
-    let mut times = Vec::new();
-    for _ in 0..rounds {
-        let done = env.invoke(steps([])).await;
-        times.push(done.over - done.delivered);
-    }
-    times.sort();
-    times[rounds / 2]
-}
-
-#[tokio::test]
-async fn an_invocation_that_takes_no_lock_is_not_delayed_even_if_dynamodb_is_unreachable() {
-    let db = Dynamo::start().await;
-    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let unreachable = environment(&db).env("AWS_ENDPOINT_URL_DYNAMODB", format!("http://{closed}"));
-    let runtime = Program::python(repository("tests/functions/python/runtime.py"));
-    let without = Sandbox::builder().runtime(runtime).start().await.unwrap();
-    let with = unreachable.start().await.unwrap();
-    let (without, with) = (median_of_no_lock(&without, 40).await, median_of_no_lock(&with, 40).await);
-    assert!(with < without + Duration::from_millis(5), "{with:?} with the extension, {without:?} without");
-}
-
 #[tokio::test]
 async fn after_a_handler_emptied_tmp_the_next_invoke_finds_the_socket_again() {
     let db = Dynamo::start().await;
