@@ -13,7 +13,10 @@ The event is {"steps": [...]}; each step is an object with one of these under "d
   close     closes the connection
   keep      keeps the connection open after the invocation: a leak
   later     gives the lease back "ms" from now, in a thread that outlives the invocation
+  await     waits until there is a file "name" in the temporary directory
+  empty     removes everything in the temporary directory
   lend      a child gets the connection, by "fork" or by "spawn", and uses it when this process is dead: see heir.py
+  crowd     so many connections more, each with a lock of its own for ever: {"do": "crowd", "count": 50, "prefix": "k"}
   tmp       what is below the temporary directory goes into the answer
   fail      raises an error
   exit      ends the process with "code"
@@ -24,6 +27,7 @@ once, each with a connection of its own. Standard library only.
 import http.client
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -34,6 +38,7 @@ import heir
 
 API = os.environ["AWS_LAMBDA_RUNTIME_API"]
 kept = threading.local()
+crowd = []
 
 
 def ask(connection, method, path, body=None):
@@ -162,11 +167,23 @@ def run(steps, request_id, deadline_ms):
                 client = None
             elif do == "keep":
                 keep = True
+            elif do == "await":
+                while not os.path.exists(os.path.join(os.environ["TMPDIR"], step["name"])):
+                    time.sleep(0.002)
+            elif do == "empty":
+                for name in os.listdir(os.environ["TMPDIR"]):
+                    shutil.rmtree(os.path.join(os.environ["TMPDIR"], name))
             elif do == "later":
                 give_back_later(client, step["ms"])
                 client = None
             elif do == "lend":
                 lend(client, step["how"])
+            elif do == "crowd":
+                remaining = lambda: max(0, deadline_ms - time.time_ns() // 1_000_000)
+                for number in range(step["count"]):
+                    crowd.append(Client())
+                    asked = {"op": "acquire", "key": f"{step['prefix']}{number}"}
+                    answer.append(crowd[-1].send(asked, request_id, remaining))
             elif do == "tmp":
                 root = os.environ["TMPDIR"]
                 answer.append(sorted(os.path.join(at, f) for at, _, files in os.walk(root) for f in files))
