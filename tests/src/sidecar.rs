@@ -255,6 +255,11 @@ impl SocketClient {
         self.ask(json!({"op": "release", "lease": lease})).await
     }
 
+    /// The losses that came while replies were waited for, without waiting for more.
+    pub fn losses(&self) -> Vec<&Value> {
+        self.events.iter().filter(|event| event["event"] == "lost").collect()
+    }
+
     /// The next event.
     ///
     /// # Panics

@@ -1,11 +1,11 @@
 //! The fault front: a proxy before the emulator that a test can order about.
 
-use super::PYDYNOX;
 use super::emulator::{listen, serve};
 use super::fault::{Fault, Operation};
-use super::reply::{Reply, error, page};
+use super::reply::{Reply, error, page, success};
 use super::rules::{Rule, Rules};
 use super::strict;
+use super::{COMMANDS, PYDYNOX};
 use bytes::Bytes;
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full};
@@ -48,6 +48,8 @@ pub struct Recorded {
     pub status: Option<u16>,
     /// When the store's answer was there, counted from the front's start.
     pub answered: Option<Duration>,
+    /// The HTTP status of the store's own answer, whatever the client was sent and even if it has gone: 200 is committed.
+    pub stored: Option<u16>,
 }
 
 /// A running proxy.
@@ -247,24 +249,25 @@ impl Session {
         let body = body.collect().await.map_err(|_| Hangup)?.to_bytes();
         let forwarded = Request::from_parts(head, Full::new(body.clone()));
         if forwarded.method() == Method::GET {
-            return self.forward(forwarded, Duration::ZERO).await;
+            return self.forward(forwarded, Duration::ZERO, None).await;
         }
         let target = forwarded.headers().get("x-amz-target").and_then(|target| target.to_str().ok()).unwrap_or("");
-        let Some(operation) = Operation::of_target(target) else {
+        let client = forwarded.uri().path().trim_matches('/').to_owned();
+        let permitted = |operation: &Operation| client == COMMANDS || !operation.is_for_people();
+        let Some(operation) = Operation::of_target(target).filter(permitted) else {
             self.shared.state().violations.push(format!("{target}: not among the permissions"));
             return Ok(error(400, "AccessDeniedException", "The operation is not among a lock client's permissions."));
         };
         let body: Value = serde_json::from_slice(&body).map_err(|_| Hangup)?;
         let key = strict::key(operation, &body);
         let fault = self.shared.rules.meet(operation, key.as_deref());
-        let client = forwarded.uri().path().trim_matches('/').to_owned();
         let checked = strict::check(operation, &body, self.shared.table, client != PYDYNOX);
         let number = self.log(client, operation, key, body, fault);
         if let Err(broken) = checked {
             self.shared.state().violations.push(format!("{operation:?}: {broken}"));
             return Ok(error(400, "ValidationException", &broken));
         }
-        let answer = self.meet(fault, forwarded).await;
+        let answer = self.meet(fault, forwarded, number).await;
         let answered = self.shared.started.elapsed();
         let status = answer.as_ref().ok().map(|answer| answer.status().as_u16());
         {
@@ -295,6 +298,7 @@ impl Session {
             fault,
             status: None,
             answered: None,
+            stored: None,
         });
         let number = state.log.len() - 1;
         drop(state);
@@ -302,14 +306,20 @@ impl Session {
         number
     }
 
-    async fn meet(&self, fault: Option<Fault>, request: Request<Full<Bytes>>) -> Result<Response<Reply>, Hangup> {
-        let Some(fault) = fault else { return self.forward(request, Duration::ZERO).await };
+    async fn meet(
+        &self,
+        fault: Option<Fault>,
+        request: Request<Full<Bytes>>,
+        number: usize,
+    ) -> Result<Response<Reply>, Hangup> {
+        let Some(fault) = fault else { return self.forward(request, Duration::ZERO, Some(number)).await };
         let before = if let Fault::DelayBefore(delay) = fault { delay } else { Duration::ZERO };
-        let committed = if fault.commits() { Some(self.forward(request, before).await?) } else { None };
+        let committed = if fault.commits() { Some(self.forward(request, before, Some(number)).await?) } else { None };
         match (fault, committed) {
             (Fault::Drop | Fault::CommitThenDrop, _) => Err(Hangup),
             (Fault::Hang | Fault::CommitThenHang, _) => pending().await,
             (Fault::Alien(status), _) => Ok(page(status)),
+            (Fault::Answer(json), _) => Ok(success(json)),
             (Fault::CommitThenTear, Some(answer)) => Ok(answer.map(Reply::torn)),
             (Fault::DelayAfter(delay), Some(answer)) => {
                 sleep(delay).await;
@@ -323,13 +333,23 @@ impl Session {
         }
     }
 
-    /// Hands the request on, in a task of its own: a client that goes away does not undo what it has sent.
-    async fn forward(&self, mut request: Request<Full<Bytes>>, delay: Duration) -> Result<Response<Reply>, Hangup> {
+    /// Hands the request on, in a task of its own: a client that goes away does not undo what it has sent. What the store
+    /// answered is noted under `number`.
+    async fn forward(
+        &self,
+        mut request: Request<Full<Bytes>>,
+        delay: Duration,
+        number: Option<usize>,
+    ) -> Result<Response<Reply>, Hangup> {
         *request.uri_mut() = format!("http://{}/", self.shared.upstream).parse().map_err(|_| Hangup)?;
-        let upstream = self.upstream.clone();
+        let (upstream, shared) = (self.upstream.clone(), self.shared.clone());
         let exchange = tokio::spawn(async move {
             sleep(delay).await;
             let (head, body) = upstream.request(request).await.ok()?.into_parts();
+            if let Some(number) = number {
+                shared.state().log[number].stored = Some(head.status.as_u16());
+                shared.logged.send_replace(());
+            }
             let body = body.collect().await.ok()?.to_bytes();
             Some(Response::from_parts(head, Reply::whole(body)))
         });
