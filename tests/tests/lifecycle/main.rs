@@ -1,6 +1,7 @@
 //! The real extension in the Lambda sandbox, on the embedded DynamoDB: what happens to locks when environments freeze, die,
 //! start anew or misbehave.
 
+mod away;
 mod both_die;
 mod death;
 mod endings;
