@@ -2,6 +2,7 @@
 
 pub mod clock;
 pub mod driver;
+mod http;
 pub mod lifecycle;
 pub mod log;
 pub mod outbox;

@@ -1,6 +1,5 @@
 //! What the Extensions API announces.
 
-use lambda_extension::NextEvent;
 use serde_json::Value;
 use std::time::Duration;
 
@@ -32,32 +31,31 @@ pub(super) enum Event {
 }
 
 impl Event {
-    /// Reads an answer's body.
+    /// Reads an answer's body. Only what an invocation needs must be there, and nothing but its kind of a SHUTDOWN: to miss the
+    /// end for a field's sake would leave every lock to expire.
     ///
     /// # Errors
     /// The text says what is wrong with it and how it begins.
     pub(super) fn decode(body: &[u8]) -> Result<Self, String> {
-        match serde_json::from_slice(body) {
-            Ok(NextEvent::Invoke(event)) => {
-                Ok(Self::Invoke { request_id: event.request_id, deadline_ms: event.deadline_ms })
+        let wrong = |what: String| {
+            let begins: String = String::from_utf8_lossy(body).chars().take(200).collect();
+            format!("{what}: {begins:?}")
+        };
+        let event: Value = serde_json::from_slice(body).map_err(|error| wrong(error.to_string()))?;
+        let deadline_ms = event["deadlineMs"].as_u64();
+        match event["eventType"].as_str() {
+            Some("INVOKE") => match (event["requestId"].as_str(), deadline_ms) {
+                (Some(request_id), Some(deadline_ms)) => {
+                    Ok(Self::Invoke { request_id: request_id.into(), deadline_ms })
+                }
+                _ => Err(wrong("an INVOKE without request id or deadline".into())),
+            },
+            Some(kind) if kind.eq_ignore_ascii_case("SHUTDOWN") => {
+                let reason = event["shutdownReason"].as_str().unwrap_or("unknown").to_lowercase();
+                Ok(Self::Shutdown { reason, deadline_ms })
             }
-            Ok(NextEvent::Shutdown(event)) => Ok(Self::Shutdown {
-                reason: event.shutdown_reason.to_lowercase(),
-                deadline_ms: Some(event.deadline_ms),
-            }),
-            Err(error) => Self::shutdown_of_another_form(body).ok_or_else(|| {
-                let begins: String = String::from_utf8_lossy(body).chars().take(200).collect();
-                format!("{error}: {begins:?}")
-            }),
+            _ => Err(wrong("no event that is known".into())),
         }
-    }
-
-    /// To miss the end for a field's sake would leave every lock to expire.
-    fn shutdown_of_another_form(body: &[u8]) -> Option<Self> {
-        let event: Value = serde_json::from_slice(body).ok()?;
-        event["eventType"].as_str().filter(|kind| kind.eq_ignore_ascii_case("SHUTDOWN"))?;
-        let reason = event["shutdownReason"].as_str().unwrap_or("unknown").to_lowercase();
-        Some(Self::Shutdown { reason, deadline_ms: event["deadlineMs"].as_u64() })
     }
 }
 

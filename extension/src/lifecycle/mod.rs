@@ -1,5 +1,6 @@
 //! The process's life: registered and parked in "next" under Lambda, or a sidecar until a signal.
 
+mod api;
 mod backoff;
 mod event;
 mod hold;
@@ -11,9 +12,8 @@ mod signals;
 use crate::driver::{Command, Surroundings};
 use crate::server::Recheck;
 use crate::store::Note;
+use api::Api;
 use backoff::Backoff;
-use http::Uri;
-use lambda_runtime_api_client::PooledClient;
 use signals::Signals;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -93,17 +93,16 @@ async fn under_lambda(
     registered: impl FnOnce(),
 ) {
     tokio::spawn(ignore(Signals::listen()));
-    let Some(endpoint) = endpoint(std::env::var("AWS_LAMBDA_RUNTIME_API").ok()) else {
+    let Some(api) = Api::new(std::env::var("AWS_LAMBDA_RUNTIME_API").ok()) else {
         tracing::error!("AWS_LAMBDA_RUNTIME_API is not a host and port: the extension cannot register");
         return std::future::pending().await;
     };
-    let id: Arc<str> = register::register(mode).await.into();
+    let id: Arc<str> = register::register(&api, mode).await.into();
     registered();
-    let client = Arc::new(PooledClient::builder().with_endpoint(endpoint).build());
     let mut backoff = Backoff::default();
     loop {
         // A task of its own: a panic in it must not end the process, which would fail the invocation.
-        let events = next::serve(client.clone(), id.clone(), driver.clone(), recheck.clone(), hold);
+        let events = next::serve(api.clone(), id.clone(), driver.clone(), recheck.clone(), hold);
         match tokio::spawn(events).await {
             Ok(()) => return,
             Err(fault) => {
@@ -112,11 +111,6 @@ async fn under_lambda(
             }
         }
     }
-}
-
-/// The Extensions API's place; `None` if it cannot be one.
-fn endpoint(value: Option<String>) -> Option<Uri> {
-    value?.parse::<Uri>().ok().filter(|uri| uri.authority().is_some())
 }
 
 /// Under Lambda the end is SHUTDOWN: an extension that leaves earlier fails the invocation.
@@ -191,15 +185,5 @@ mod tests {
         assert_eq!((host(Mode::OnDemand), host(Mode::ManagedInstances)), (None, None));
         let process = format!(", process {}", std::process::id());
         assert!(host(Mode::Standalone).is_some_and(|host| host.ends_with(&process) && host != process));
-    }
-
-    #[test]
-    fn an_endpoint_is_a_host_and_a_port() {
-        for right in ["127.0.0.1:9001", "localhost:1", "[::1]:9001", "169.254.100.1:9001"] {
-            assert!(endpoint(Some(right.into())).is_some(), "{right}");
-        }
-        for wrong in [None, Some(""), Some("/path"), Some("a b"), Some("http://")] {
-            assert!(endpoint(wrong.map(String::from)).is_none(), "{wrong:?}");
-        }
     }
 }

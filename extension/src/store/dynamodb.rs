@@ -5,6 +5,7 @@ mod sort;
 
 use super::row;
 use super::{Note, Request, Response, Store, Text};
+use crate::http::{Attempt, read_certificates};
 use aws_config::retry::RetryConfig;
 use aws_config::timeout::TimeoutConfig;
 use aws_config::{BehaviorVersion, ConfigLoader};
@@ -20,7 +21,7 @@ use aws_sdk_dynamodb::types::{
 };
 use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_types::body::SdkBody;
-use connections::{Attempt, Connections};
+use connections::Connections;
 use leasekeeper_core::{Op, Row};
 use sort::Place;
 use std::error::Error;
@@ -56,7 +57,8 @@ impl DynamoStore {
     /// Like [`DynamoStore::new`], with the configuration that `loader` begins. HTTP client, retries and time-outs are
     /// the store's own whatever it says.
     pub fn configured(table: impl Into<String>, loader: impl Fn() -> ConfigLoader + Send + Sync + 'static) -> Self {
-        Self { table: table.into(), loader: Box::new(loader), connections: Connections::new(), client: OnceCell::new() }
+        let (connections, client) = Default::default();
+        Self { table: table.into(), loader: Box::new(loader), connections, client }
     }
 
     /// Loads settings and credentials and opens one connection, so that the first lock need not wait for them. Touches
@@ -78,7 +80,7 @@ impl DynamoStore {
     async fn client(&self) -> &Client {
         let build = async || {
             // Not on the thread that serves and renews. If it fails, the first connector reads them.
-            let _ = tokio::task::spawn_blocking(connections::read_certificates).await;
+            let _ = tokio::task::spawn_blocking(read_certificates).await;
             let shared = (self.loader)().http_client(self.connections.clone()).load().await;
             // The core repeats, never the SDK: a Put sent twice could bring back a row that was deleted in between.
             let config = Builder::from(&shared)

@@ -1,6 +1,6 @@
 //! Sorts what went wrong with a request: may it have been committed, and does asking again help?
 
-use super::connections::Attempt;
+use crate::http::Attempt;
 use crate::store::Text;
 use aws_credential_types::provider::error::CredentialsError;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
