@@ -1,4 +1,4 @@
-//! The command line: it can be asked what this program is, and nothing else. Settings are environment variables.
+//! The command line: what this program is, whether it serves, or which command it performs. Settings are environment variables.
 
 use leasekeeper_extension::settings::{VARIABLES, Variable};
 use std::ffi::OsString;
@@ -9,34 +9,50 @@ use std::process::ExitCode;
 /// What shells and most programs exit with when the command itself was wrong.
 const WRONG_USAGE: u8 = 2;
 
-/// Answers what was asked by `arguments`, which exclude the program's name; nothing if there are none, and the program is to run.
+/// Does what `arguments`, which exclude the program's name, ask for; nothing if the program is to serve.
 pub(crate) fn answer(arguments: &[OsString]) -> Option<ExitCode> {
-    match arguments {
-        [] => None,
-        [one] if one == "--help" => Some(say(std::io::stdout(), &usage(), ExitCode::SUCCESS)),
-        [one] if one == "--version" => {
-            let version = concat!("leasekeeper ", env!("CARGO_PKG_VERSION"), "\n");
-            Some(say(std::io::stdout(), version, ExitCode::SUCCESS))
-        }
-        others => {
-            let text = format!("leasekeeper: unexpected arguments: {others:?}\n\n{}", usage());
-            Some(say(std::io::stderr(), &text, WRONG_USAGE.into()))
-        }
+    let words: Vec<_> = arguments.iter().map(|word| word.to_str().unwrap_or_default()).collect();
+    match words[..] {
+        [] | ["serve"] => None,
+        ["--help" | "-h"] | ["serve", "--help" | "-h"] => Some(say(&usage())),
+        ["--version"] => Some(say(concat!("leasekeeper ", env!("CARGO_PKG_VERSION"), "\n"))),
+        ["serve", ..] => Some(wrong("`serve` takes no arguments: its settings are environment variables")),
+        _ => Some(perform(arguments)),
     }
 }
 
+#[cfg(feature = "commands")]
+fn perform(arguments: &[OsString]) -> ExitCode {
+    leasekeeper_extension::commands::perform(arguments)
+}
+
+#[cfg(not(feature = "commands"))]
+fn perform(arguments: &[OsString]) -> ExitCode {
+    wrong(&format!("{arguments:?} is no command of this build, which only serves"))
+}
+
+fn wrong(text: &str) -> ExitCode {
+    let text = format!("leasekeeper: {text}: see `leasekeeper --help`\n");
+    let _ = std::io::stderr().write_all(text.as_bytes());
+    ExitCode::from(WRONG_USAGE)
+}
+
 /// A reader that has left, such as `head`, is no fault.
-fn say(mut out: impl Write, text: &str, code: ExitCode) -> ExitCode {
-    let _ = out.write_all(text.as_bytes());
-    code
+fn say(text: &str) -> ExitCode {
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    ExitCode::SUCCESS
 }
 
 fn usage() -> String {
-    let mut text = String::from(
-        "Usage: leasekeeper [--help | --version]\n\n\
-         Holds and renews DynamoDB leases for the clients of a Unix socket: as a Lambda extension,\n\
-         or anywhere else until SIGTERM or SIGINT.\n\n\
-         Environment variables, with their defaults in brackets:\n",
+    #[cfg(feature = "commands")]
+    let commands = leasekeeper_extension::commands::SUMMARY;
+    #[cfg(not(feature = "commands"))]
+    let commands = "  serve              serve the lock socket as a sidecar, until SIGTERM or SIGINT\n";
+    let mut text = format!(
+        "Usage: leasekeeper [COMMAND] [--help | --version]\n\n\
+         Holds and renews DynamoDB leases for the clients of a Unix socket: as a Lambda extension, or anywhere else.\n\n\
+         Commands; without one it serves:\n{commands}\n\
+         Environment variables, with their defaults in brackets:\n"
     );
     for Variable { name, default, meaning } in VARIABLES {
         let _ = writeln!(text, "  {name} [{default}]\n      {meaning}");

@@ -1,6 +1,8 @@
 //! The Leasekeeper extension: socket server, driver of the lock core, store adapters and Lambda lifecycle.
 
 pub mod clock;
+#[cfg(feature = "commands")]
+pub mod commands;
 pub mod driver;
 mod http;
 pub mod lifecycle;

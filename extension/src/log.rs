@@ -42,8 +42,13 @@ impl Drop for Writer {
 ///
 /// A thread of its own writes them: a pipe that nobody empties must not hold up a renewal.
 pub fn init(bootstrap: &Bootstrap) -> Writer {
+    init_on(bootstrap, std::io::stdout())
+}
+
+/// As [`init`], to another place.
+pub fn init_on(bootstrap: &Bootstrap, out: impl std::io::Write + Send + 'static) -> Writer {
     let lossy = NonBlockingBuilder::default().lossy(true).buffered_lines_limit(MAX_LINES).thread_name("log");
-    let (writer, guard) = lossy.finish(std::io::stdout());
+    let (writer, guard) = lossy.finish(out);
     let subscriber = subscriber(bootstrap, writer);
     // A second call changes nothing: the first subscriber stays.
     let _ = tracing::subscriber::set_global_default(subscriber);

@@ -11,12 +11,28 @@ fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
 }
 
 #[test]
-fn help_is_short_and_names_every_variable() {
-    let (code, stdout, stderr) = run(&["--help"]);
-    assert_eq!((code, stderr.as_str()), (Some(0), ""));
-    assert!(stdout.starts_with("Usage: leasekeeper [--help | --version]\n"), "{stdout}");
-    for variable in VARIABLES {
-        assert!(stdout.contains(variable.name), "{} is missing in:\n{stdout}", variable.name);
+fn help_is_short_and_names_every_command_and_variable() {
+    for arguments in [&["--help"] as &[&str], &["serve", "--help"]] {
+        let (code, stdout, stderr) = run(arguments);
+        assert_eq!((code, stderr.as_str()), (Some(0), ""));
+        assert!(stdout.starts_with("Usage: leasekeeper [COMMAND] [--help | --version]\n"), "{stdout}");
+        for command in ["serve", "run", "ping", "inspect", "list", "break", "table create", "table check"] {
+            assert!(stdout.contains(&format!("\n  {command}")), "{command} is missing in:\n{stdout}");
+        }
+        for variable in VARIABLES {
+            assert!(stdout.contains(variable.name), "{} is missing in:\n{stdout}", variable.name);
+        }
+    }
+}
+
+#[test]
+fn each_command_has_a_help_of_its_own_with_its_exit_codes() {
+    for command in ["run", "ping", "inspect", "list", "break", "table"] {
+        let (code, stdout, stderr) = run(&[command, "--help"]);
+        assert_eq!((code, stderr.as_str()), (Some(0), ""), "{command}");
+        assert!(stdout.starts_with(&format!("Usage: leasekeeper {command}")), "{stdout}");
+        assert!(stdout.contains("Exit codes: 0 done, 2 wrong usage"), "{stdout}");
+        assert!(stdout.lines().all(|line| line.chars().count() <= 130), "{stdout}");
     }
 }
 
@@ -27,11 +43,19 @@ fn version_is_one_line() {
 }
 
 #[test]
-fn anything_else_is_an_error_with_the_usage() {
-    for arguments in [&["--hlep"] as &[&str], &["run"], &[""], &["--help", "--version"], &["--table", "locks"]] {
+fn anything_else_is_an_error_that_says_where_help_is() {
+    for (arguments, help) in [
+        (&["--hlep"] as &[&str], "`leasekeeper --help`"),
+        (&["inspekt", "k"], "`leasekeeper --help`"),
+        (&[""], "`leasekeeper --help`"),
+        (&["--help", "--version"], "`leasekeeper --help`"),
+        (&["--table", "locks"], "`leasekeeper --help`"),
+        (&["serve", "--drain-ms", "1"], "`leasekeeper --help`"),
+        (&["run"], "`leasekeeper run --help`"),
+        (&["break", "k"], "`leasekeeper break --help`"),
+    ] {
         let (code, stdout, stderr) = run(arguments);
         assert_eq!((code, stdout.as_str()), (Some(2), ""), "{arguments:?}");
-        assert!(stderr.contains(&format!("unexpected arguments: {arguments:?}")), "{stderr}");
-        assert!(stderr.contains("Usage: leasekeeper"), "{stderr}");
+        assert!(stderr.starts_with("leasekeeper: ") && stderr.contains(help), "{arguments:?}: {stderr}");
     }
 }

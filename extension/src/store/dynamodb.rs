@@ -1,5 +1,7 @@
 //! The store in DynamoDB: one request, one attempt, one answer.
 
+#[cfg(feature = "commands")]
+pub(crate) mod asking;
 mod connections;
 mod sort;
 
@@ -100,8 +102,12 @@ impl DynamoStore {
             Op::Renew { .. } => "dynamodb:UpdateItem",
             Op::Delete { .. } => "dynamodb:DeleteItem",
         };
-        let region = self.client.get().and_then(|client| client.config().region()).map(AsRef::as_ref);
-        Place { action, table: &self.table, region }
+        Place { action, table: &self.table, region: self.region() }
+    }
+
+    /// The Region, once the settings are loaded.
+    fn region(&self) -> Option<&str> {
+        self.client.get().and_then(|client| client.config().region()).map(AsRef::as_ref)
     }
 
     async fn exchange(&self, request: &Request, attempt: &Attempt) -> Response {

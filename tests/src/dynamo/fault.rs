@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// An operation that a lock client may send.
+/// An operation that a lock client may send, or a command that a person runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// Acquire and takeover.
@@ -15,6 +15,18 @@ pub enum Operation {
     DeleteItem,
     /// An application's transaction.
     TransactWriteItems,
+    /// A command's list of all rows.
+    Scan,
+    /// A command's new table.
+    CreateTable,
+    /// A command's look at a table.
+    DescribeTable,
+    /// The same, at its time to live.
+    DescribeTimeToLive,
+    /// The same, at its backups.
+    DescribeContinuousBackups,
+    /// A command turns a table's backups on.
+    UpdateContinuousBackups,
     /// In a rule: each of them. No request is recorded as this.
     Any,
 }
@@ -25,6 +37,19 @@ impl Operation {
         self == Self::Any || self == other
     }
 
+    /// Has no lock client, but only a person who runs a command, use for it?
+    pub(super) fn is_for_people(self) -> bool {
+        matches!(
+            self,
+            Self::Scan
+                | Self::CreateTable
+                | Self::DescribeTable
+                | Self::DescribeTimeToLive
+                | Self::DescribeContinuousBackups
+                | Self::UpdateContinuousBackups
+        )
+    }
+
     pub(super) fn of_target(target: &str) -> Option<Self> {
         match target.rsplit_once('.')?.1 {
             "PutItem" => Some(Self::PutItem),
@@ -32,6 +57,12 @@ impl Operation {
             "UpdateItem" => Some(Self::UpdateItem),
             "DeleteItem" => Some(Self::DeleteItem),
             "TransactWriteItems" => Some(Self::TransactWriteItems),
+            "Scan" => Some(Self::Scan),
+            "CreateTable" => Some(Self::CreateTable),
+            "DescribeTable" => Some(Self::DescribeTable),
+            "DescribeTimeToLive" => Some(Self::DescribeTimeToLive),
+            "DescribeContinuousBackups" => Some(Self::DescribeContinuousBackups),
+            "UpdateContinuousBackups" => Some(Self::UpdateContinuousBackups),
             _ => None,
         }
     }
@@ -52,6 +83,8 @@ pub enum Fault {
     AccessDenied,
     /// Another error of the service: its HTTP status, code and message.
     Error(u16, &'static str, &'static str),
+    /// HTTP 200 and this JSON: what the emulator cannot be made to say.
+    Answer(&'static str),
     /// An answer that is not DynamoDB's: this HTTP status and an HTML page.
     Alien(u16),
     /// The connection is closed before anything happens.

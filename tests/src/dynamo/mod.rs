@@ -25,6 +25,9 @@ const TABLE: &str = "locks";
 /// The name under which pydynox works on the table.
 pub const PYDYNOX: &str = "pydynox";
 
+/// The name under which commands that people run work on the table: they may ask for what no lock client needs.
+pub const COMMANDS: &str = "commands";
+
 /// One DynamoDB with one empty lock table. Both its threads end when it is dropped.
 ///
 /// Dropping it panics if a client broke the rules that [`Front::violations`] names.

@@ -56,6 +56,11 @@ pub(super) fn error(status: u16, code: &str, message: &str) -> Response<Reply> {
     answer(status, "application/x-amz-json-1.0", body.to_string())
 }
 
+/// An answer in the service's own form.
+pub(super) fn success(json: &str) -> Response<Reply> {
+    answer(200, "application/x-amz-json-1.0", json.to_owned())
+}
+
 /// What a proxy or a stray web server answers.
 pub(super) fn page(status: u16) -> Response<Reply> {
     answer(status, "text/html", "<html><body>not DynamoDB</body></html>".to_owned())

@@ -19,11 +19,15 @@ pub(super) fn check(operation: Operation, body: &Value, table: &str, own: bool) 
             .filter(|write| write["TableName"] == table)
             .try_for_each(conditional);
     }
-    if body["TableName"] != table {
+    let of_the_table_itself = operation.is_for_people() && operation != Operation::Scan;
+    if body["TableName"] != table || of_the_table_itself {
         return Ok(());
     }
     if own && body["ReturnConsumedCapacity"] != "TOTAL" {
         return Err("without ReturnConsumedCapacity=TOTAL".to_owned());
+    }
+    if operation == Operation::Scan {
+        return Ok(());
     }
     if operation == Operation::GetItem {
         return if body["ConsistentRead"] == true { Ok(()) } else { Err("without ConsistentRead".to_owned()) };

@@ -1,0 +1,44 @@
+//! The signals that are handed on to the command.
+
+use rustix::process::Signal;
+use std::io;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+const HANDED_ON: [Signal; 6] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2];
+
+/// All of them, from now on.
+pub(super) struct Signals(mpsc::UnboundedReceiver<Signal>);
+
+impl Signals {
+    /// Must be called inside the runtime. What whoever started us chose to ignore, as `nohup` does, stays ignored.
+    pub(super) fn listen() -> io::Result<Self> {
+        let ignored = ignored();
+        let (got, signals) = mpsc::unbounded_channel();
+        for handed_on in HANDED_ON {
+            let number = handed_on.as_raw();
+            if ignored & (1 << (number - 1)) != 0 {
+                continue;
+            }
+            let mut stream = signal(SignalKind::from_raw(number))?;
+            let got = got.clone();
+            tokio::spawn(async move { while stream.recv().await.is_some() && got.send(handed_on).is_ok() {} });
+        }
+        Ok(Self(signals))
+    }
+
+    /// The next one.
+    pub(super) async fn next(&mut self) -> Signal {
+        match self.0.recv().await {
+            Some(signal) => signal,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// One bit a signal, from the lowest on; none where that cannot be read.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default()
+}

@@ -1,0 +1,211 @@
+//! `run`: signals, losses and deaths.
+
+use crate::run::{made, run, scratch, start};
+use crate::{finish, signal};
+use rustix::process::Signal;
+use std::time::Duration;
+use tempfile::TempDir;
+use testkit::dynamo::{Dynamo, Fault, Operation, row};
+use testkit::sidecar::Sidecar;
+use tokio::process::Child;
+use tokio::time::{Instant, sleep};
+
+/// Starts `script` under the lock, in a directory of its own, and waits until it has made the file `begun`.
+async fn begun(dynamo: &Dynamo, options: &[&str], script: &str) -> (Child, TempDir) {
+    let home = scratch();
+    let mut command = run(dynamo, options, script);
+    command.current_dir(home.path());
+    let child = start(command);
+    made(&home.path().join("begun")).await;
+    (child, home)
+}
+
+/// For ever, or until a signal.
+const WORK: &str = "touch begun; while :; do sleep 0.01; done";
+
+#[tokio::test]
+async fn signals_are_passed_on_and_the_lock_is_held_until_the_command_has_ended() {
+    for (sent, name, code) in [
+        (Signal::TERM, "TERM", 3),
+        (Signal::INT, "INT", 3),
+        (Signal::HUP, "HUP", 3),
+        (Signal::QUIT, "QUIT", 3),
+        (Signal::USR1, "USR1", 3),
+        (Signal::USR2, "USR2", 3),
+    ] {
+        let dynamo = Dynamo::start().await;
+        let script = format!("trap 'touch got; while [ ! -e end ]; do sleep 0.01; done; exit {code}' {name}; {WORK}");
+        let (child, home) = begun(&dynamo, &[], &script).await;
+        signal(&child, sent);
+        made(&home.path().join("got")).await;
+        assert!(dynamo.item("k").is_some(), "{name}: the command still works");
+        std::fs::write(home.path().join("end"), "").expect("a file");
+        let ended = finish(child).await;
+        assert_eq!(ended.code, Some(code), "{name}: {ended:?}");
+        assert_eq!(dynamo.item("k"), None, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_command_that_a_signal_ends_is_told_as_a_shell_does() {
+    let dynamo = Dynamo::start().await;
+    let (child, _home) = begun(&dynamo, &[], WORK).await;
+    signal(&child, Signal::TERM);
+    assert_eq!(finish(child).await.code, Some(128 + 15));
+    assert_eq!(dynamo.item("k"), None);
+    let ended = finish(start(run(&dynamo, &[], "kill -KILL $$"))).await;
+    assert_eq!(ended.code, Some(128 + 9), "{ended:?}");
+    assert_eq!(dynamo.item("k"), None);
+}
+
+#[tokio::test]
+async fn a_signal_that_is_ignored_from_outside_stays_ignored() {
+    let dynamo = Dynamo::start().await;
+    let home = scratch();
+    let mut command = tokio::process::Command::new("/bin/sh");
+    let program = testkit::programs::built("leasekeeper");
+    let script = format!(
+        "trap '' HUP; exec {} run --key k -- sh -c '{}'",
+        program.display(),
+        "touch begun; while [ ! -e end ]; do sleep 0.01; done; exit 5"
+    );
+    command.args(["-c", &script]).env_clear().envs(dynamo.env_as("run")).env("PATH", "/usr/bin:/bin");
+    let child = command
+        .current_dir(home.path())
+        .stdin(std::process::Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("a shell");
+    made(&home.path().join("begun")).await;
+    signal(&child, Signal::HUP);
+    // Were it handed on, it would end the command.
+    sleep(Duration::from_millis(100)).await;
+    std::fs::write(home.path().join("end"), "").expect("a file");
+    assert_eq!(finish(child).await.code, Some(5));
+}
+
+#[tokio::test]
+async fn a_command_whose_lock_is_lost_is_stopped_with_all_that_it_started() {
+    let dynamo = Dynamo::start().await;
+    // A child of the command's own, which would work on.
+    let script = "(trap 'touch child; exit' TERM; while :; do sleep 0.01; done) & trap 'touch told; wait; exit 0' TERM; touch begun; wait";
+    let (child, home) = begun(&dynamo, &["--lease-ms", "900"], script).await;
+    let thief = row("k", "another", "v", 30_000);
+    dynamo.put_raw(thief.clone());
+    let stolen = Instant::now();
+    let ended = finish(child).await;
+    // Renewed every 0.3 s.
+    assert!(stolen.elapsed() < Duration::from_secs(3), "{:?}", stolen.elapsed());
+    assert_eq!((ended.code, ended.out.as_str()), (Some(76), ""), "{ended:?}");
+    for part in
+        ["the lock k is lost (stolen): the command is being stopped", "another owner's row", "the command was stopped"]
+    {
+        assert!(ended.err.contains(part), "no {part:?} in {ended:?}");
+    }
+    for file in ["told", "child"] {
+        made(&home.path().join(file)).await;
+    }
+    assert_eq!(dynamo.item("k"), Some(thief), "nothing of another's is touched");
+}
+
+#[tokio::test]
+async fn a_command_that_does_not_stop_is_killed() {
+    let dynamo = Dynamo::start().await;
+    let script = "trap '' TERM; touch begun; while :; do sleep 0.01; done";
+    let (child, _home) = begun(&dynamo, &["--lease-ms", "600", "--kill-after-ms", "300"], script).await;
+    dynamo.delete_raw("k");
+    let deleted = Instant::now();
+    let ended = finish(child).await;
+    assert_eq!(ended.code, Some(76), "{ended:?}");
+    assert!(ended.err.contains("is lost (deleted)"), "{ended:?}");
+    assert!(deleted.elapsed() >= Duration::from_millis(300), "{:?}", deleted.elapsed());
+}
+
+#[tokio::test]
+async fn a_command_is_stopped_before_anybody_else_can_hold_its_lock_where_no_renewal_gets_through() {
+    let dynamo = Dynamo::start().await;
+    let (child, home) = begun(
+        &dynamo,
+        &["--lease-ms", "1500"],
+        "trap 'touch told; exit' TERM; touch begun; while :; do sleep 0.01; done",
+    )
+    .await;
+    let last = dynamo.requests().iter().filter_map(|sent| sent.answered).max().expect("it was acquired");
+    dynamo.fail(Operation::Any, Fault::Unavailable).always();
+    made(&home.path().join("told")).await;
+    let told = dynamo.elapsed();
+    // Nine tenths of the lease after the last write that could be confirmed, and the lease itself is when others may come.
+    assert!(told - last < Duration::from_millis(1_500), "told {:?} after the last write", told - last);
+    let ended = finish(child).await;
+    assert_eq!(ended.code, Some(76), "{ended:?}");
+    assert!(ended.err.contains("no renewal of the lock was confirmed for most of its lease"), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_lock_that_is_found_lost_at_the_end_is_no_success() {
+    let dynamo = Dynamo::start().await;
+    let (child, home) = begun(&dynamo, &[], "touch begun; while [ ! -e end ]; do sleep 0.01; done").await;
+    dynamo.fail(Operation::DeleteItem, Fault::Hang).always();
+    let mut stolen = dynamo.item("k").expect("it is held");
+    stolen["owner"]["S"] = "another".into();
+    dynamo.put_raw(stolen.clone());
+    std::fs::write(home.path().join("end"), "").expect("a file");
+    let ended = finish(child).await;
+    assert_eq!(ended.code, Some(0), "its release is not known to have failed: {ended:?}");
+    assert!(ended.err.contains("not known to be given back"), "{ended:?}");
+    assert_eq!(dynamo.item("k"), Some(stolen));
+}
+
+#[tokio::test]
+async fn a_release_that_is_not_confirmed_keeps_the_commands_code_and_is_told() {
+    let dynamo = Dynamo::start().await;
+    dynamo.fail(Operation::DeleteItem, Fault::Unavailable).always();
+    let ended = finish(start(run(&dynamo, &["--lease-ms", "1000"], "exit 4"))).await;
+    assert_eq!(ended.code, Some(4), "{ended:?}");
+    assert!(ended.err.contains("its lock is not known to be given back"), "{ended:?}");
+    assert!(dynamo.item("k").is_some());
+}
+
+#[tokio::test]
+async fn if_it_is_killed_its_command_ends_and_its_row_runs_out() {
+    let dynamo = Dynamo::start().await;
+    let (mut child, home) =
+        begun(&dynamo, &[], "trap 'touch told; exit' TERM; touch begun; while :; do sleep 0.01; done").await;
+    child.kill().await.expect("a child of ours can be killed");
+    made(&home.path().join("told")).await;
+    assert!(dynamo.item("k").is_some(), "nobody deletes what a killed process held");
+    assert_eq!(dynamo.count(Operation::DeleteItem), 0);
+}
+
+#[tokio::test]
+async fn a_sidecar_that_dies_loses_the_lock_and_the_command_is_stopped() {
+    let dynamo = Dynamo::start().await;
+    let mut sidecar = Sidecar::start(&dynamo, "sidecar", &[]).await;
+    let home = scratch();
+    let mut command = run(&dynamo, &["--sidecar"], WORK);
+    command.current_dir(home.path()).env("LEASEKEEPER_SOCKET", sidecar.socket());
+    let child = start(command);
+    made(&home.path().join("begun")).await;
+    sidecar.kill().await;
+    let ended = finish(child).await;
+    assert_eq!(ended.code, Some(76), "{ended:?}");
+    assert!(ended.err.contains("extension_failed"), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_sidecars_end_that_does_not_wait_long_enough_stops_the_command() {
+    let dynamo = Dynamo::start().await;
+    let mut sidecar = Sidecar::start(&dynamo, "sidecar", &[("LEASEKEEPER_DRAIN_MS", "200")]).await;
+    let home = scratch();
+    let mut command = run(&dynamo, &["--sidecar"], WORK);
+    command.current_dir(home.path()).env("LEASEKEEPER_SOCKET", sidecar.socket());
+    let child = start(command);
+    made(&home.path().join("begun")).await;
+    sidecar.signal(Signal::TERM);
+    let ended = finish(child).await;
+    assert_eq!(ended.code, Some(76), "{ended:?}");
+    assert!(ended.err.contains("the sidecar is ending: the lock is renewed for 200 ms more"), "{ended:?}");
+    assert!(ended.err.contains("is lost (shutdown)"), "{ended:?}");
+    assert_eq!(sidecar.ended().await.code(), Some(0));
+    assert_eq!(dynamo.item("k"), None, "it let go of the lock, so the row went at once");
+}
