@@ -11,6 +11,7 @@ mod hold;
 mod inherited;
 mod managed;
 mod managed_languages;
+mod outage;
 mod own_fault;
 mod peers;
 mod race;
