@@ -1,6 +1,8 @@
 // The tests' Node function: what its event names happens under the lock `key`, with the package of the layer.
 
 import { spawn } from 'node:child_process';
+import { readdirSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { currentLease, lock, locked } from 'leasekeeper';
 
@@ -55,6 +57,15 @@ const deeds = {
   /** Another lock, which nobody gives back. */
   async leak(key) {
     leaked = await lock(key);
+  },
+  /** Another lock, which is given back. */
+  async also(key) {
+    await (await lock(key)).release();
+  },
+  /** Removes everything in the temporary directory. */
+  async empty() {
+    const directory = process.env.TMPDIR;
+    for (const name of readdirSync(directory)) rmSync(join(directory, name), { recursive: true });
   },
 };
 

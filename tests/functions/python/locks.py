@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -94,6 +95,18 @@ def leak(key):
     kept.append(Lock(key).acquire())
 
 
+def also(key):
+    """Another lock, which is given back."""
+    with Lock(key):
+        pass
+
+
+def empty(_):
+    """Removes everything in the temporary directory."""
+    for name in os.listdir(os.environ["TMPDIR"]):
+        shutil.rmtree(os.path.join(os.environ["TMPDIR"], name))
+
+
 def pool(keys):
     """Locks taken in threads that know nothing of the invocation."""
     with ThreadPoolExecutor(len(keys)) as threads:
@@ -147,6 +160,8 @@ DEEDS = {
     "fork": fork,
     "fail": fail,
     "leak": leak,
+    "also": also,
+    "empty": empty,
     "pool": pool,
     "loop": loop,
     "guarded": guarded,

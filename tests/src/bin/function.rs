@@ -1,12 +1,14 @@
 //! The tests' Rust function: does what its event names under the lock `key`, or holds it for a while, and tells what it saw.
 
-use lambda_runtime::{Diagnostic, Error, FunctionResponse, LambdaEvent, Service, service_fn};
-use leasekeeper::{Lease, LockError, Locks, OnLost};
+use lambda_runtime::{Context, Diagnostic, Error, FunctionResponse, LambdaEvent, Service, service_fn};
+use leasekeeper::{Guard, Lease, LockError, Locks, OnLost};
 use rustix::process::{Signal, getpid, kill_process};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
 
@@ -35,6 +37,9 @@ struct Report {
     /// What `check` said at the end.
     valid_ms: u128,
 }
+
+/// What an invocation left behind.
+static LEAKED: Mutex<Option<Guard>> = Mutex::new(None);
 
 /// Why the function failed.
 #[derive(Debug)]
@@ -72,8 +77,13 @@ async fn main() -> Result<(), Error> {
         async move {
             let give_up = event.payload.give_up_ms;
             let answer = async {
+                let leaked = LEAKED.lock().expect("nothing panics with it").take();
+                if let (None, Some(leaked)) = (&event.payload.key, leaked) {
+                    return Ok(what_became_of(leaked).await);
+                }
                 if event.payload.key.is_none() {
-                    return deeds(&event.payload.deeds, None).await.map(|()| Value::Null).map_err(Diagnostic::from);
+                    let done = deeds(&event.payload.deeds, None, &event.context).await;
+                    return done.map(|()| Value::Null).map_err(Diagnostic::from);
                 }
                 match locked.call(event).await.map_err(Diagnostic::from)? {
                     FunctionResponse::BufferedResponse(report) => Ok(serde_json::json!(report)),
@@ -94,7 +104,7 @@ async fn main() -> Result<(), Error> {
 async fn under_lock(event: LambdaEvent<Work>, lease: Lease) -> Result<Report, Failure> {
     println!("held");
     let work = event.payload;
-    deeds(&work.deeds, Some(&lease)).await?;
+    deeds(&work.deeds, Some(&lease), &event.context).await?;
     let time = Duration::from_millis(work.work_ms);
     if work.busy_threads == 0 {
         sleep(time).await;
@@ -111,7 +121,8 @@ async fn under_lock(event: LambdaEvent<Work>, lease: Lease) -> Result<Report, Fa
     Ok(Report { owner, waited_ms: waited.as_millis(), renewals, valid_ms: valid.as_millis() })
 }
 
-async fn deeds(deeds: &[(String, Value)], lease: Option<&Lease>) -> Result<(), Failure> {
+async fn deeds(deeds: &[(String, Value)], lease: Option<&Lease>, context: &Context) -> Result<(), Failure> {
+    let another = async |key: &str| Locks::from_env().acquire(key).context(context).await;
     for (deed, argument) in deeds {
         let time = Duration::from_millis(argument.as_u64().unwrap_or(0));
         let text = argument.as_str().unwrap_or("");
@@ -121,6 +132,9 @@ async fn deeds(deeds: &[(String, Value)], lease: Option<&Lease>) -> Result<(), F
             "word" => println!("word {text} {}", monotonic().as_nanos()),
             "child" => println!("child {}", child(text)),
             "checks" => checks(lease.expect("under a lock"), time).await?,
+            "leak" => *LEAKED.lock().expect("nothing panics with it") = Some(another(text).await?),
+            "also" => another(text).await?.release().await?,
+            "empty" => empty(&std::env::temp_dir()),
             "fail" => return Err(Failure::Own(text.to_owned())),
             "panic" => panic!("{text}"),
             "exit" => std::process::exit(i32::try_from(argument.as_i64().unwrap_or(0)).expect("a small number")),
@@ -145,6 +159,22 @@ async fn checks(lease: &Lease, time: Duration) -> Result<(), Failure> {
         sleep(Duration::from_millis(20)).await;
     }
     Ok(())
+}
+
+/// What is said of a lease that an earlier invocation left behind.
+async fn what_became_of(leaked: Guard) -> Value {
+    let lease = leaked.lease();
+    let remaining = lease.remaining();
+    let reason = timeout(Duration::from_secs(2), lease.lost()).await;
+    let reason = reason.map_or_else(|_| "not told".to_owned(), |reason| reason.to_string());
+    serde_json::json!({"remaining": remaining.as_secs_f64(), "reason": reason})
+}
+
+/// Removes everything in this directory, which has directories only.
+fn empty(directory: &Path) {
+    for entry in std::fs::read_dir(directory).expect("it is there").flatten() {
+        std::fs::remove_dir_all(entry.path()).expect("nobody is in the way");
+    }
 }
 
 /// Starts a process that outlives this one, in a group of its own.
