@@ -1,7 +1,7 @@
 //! What clients do: ask, hold, give back, leak, die, give up.
 
 use super::env::{Record, Status};
-use super::{Event, Mutation, Profile, World};
+use super::{Event, Mistake, Profile, World};
 use leasekeeper_core::{Acquire, Input, LeaseId, LostReason};
 
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +30,7 @@ impl World {
         match act {
             Act::Ask(slot) => self.ask(n, slot),
             Act::StopWaiting(lease) => {
-                if env.records.get(&lease).is_some_and(|record| record.status == Status::Waiting) {
+                if env.record(lease).is_some_and(|record| record.status == Status::Waiting) {
                     self.handle(n, Input::Release(lease));
                 }
             }
@@ -50,25 +50,37 @@ impl World {
         let edge = self.plan.profile == Profile::Edge;
         let wait = if edge { 20 * unit } else { self.rng.pick(&[0, 0, unit / 20, unit / 2, 2 * unit, 20 * unit]) };
         let mild = self.plan.profile == Profile::Mild;
-        let env = &self.envs[n];
-        let (upcoming, key) = (env.upcoming, self.rng.below(self.plan.keys));
-        let scope = self.rng.chance(60).then_some(upcoming);
-        let remaining = (!mild && self.rng.chance(15)).then(|| self.rng.below(4 * unit));
+        let key = self.rng.below(self.plan.keys);
+        let scope = self.scope_of_a_wish(n);
+        let limited = !mild && self.rng.chance(15);
+        let remaining = limited.then(|| if self.rng.chance(20) { 0 } else { self.rng.below(4 * unit) });
         let max_hold = (!mild && self.rng.chance(10)).then(|| self.rng.below(2 * unit));
-        let wished = if self.mutation == Mutation::NoMargin { lease_ms * 10 / 9 } else { lease_ms };
-        let ask = Acquire { lease, key, lease_ms: wished, wait, scope, remaining, max_hold };
+        let ask = Acquire {
+            lease,
+            key,
+            lease_ms: if self.mistake == Mistake::NoMargin { lease_ms * 10 / 9 } else { lease_ms },
+            wait: if self.mistake == Mistake::WaitsTooLong { 2 * wait } else { wait },
+            scope,
+            remaining: remaining.filter(|_| self.mistake != Mistake::DeadlineIgnored),
+            max_hold: max_hold.filter(|_| self.mistake != Mistake::MaxHoldIgnored),
+        };
         // The core's clock stands at the last reading; the budget counts from the one that comes with the wish.
         self.handle(n, Input::Tick);
         let env = &mut self.envs[n];
         let record = Record {
+            lease,
             key,
             slot,
             lease_ms,
             scope,
+            asked_at: self.t,
             asked: env.timer,
             until: env.timer + wait,
-            asked_at: self.t,
+            deadline: remaining.map(|remaining| env.timer + remaining),
+            hold_until: None,
+            max_hold,
             puts: 0,
+            tried: [0; 4],
             status: Status::Waiting,
             owner: 0,
             valid: 0,
@@ -77,7 +89,7 @@ impl World {
             gone: false,
             ended: false,
         };
-        env.records.insert(lease, record);
+        env.records.push(record);
         env.busy_slots[slot] = true;
         let life = env.life;
         if self.rng.chance(10) {
@@ -85,6 +97,14 @@ impl World {
             self.at(at, Event::Act { env: n, life, act: Act::StopWaiting(lease) });
         }
         self.handle(n, Input::Acquire(ask));
+    }
+
+    /// The invocation that a wish belongs to: the one that is about to be announced, or one that is over.
+    fn scope_of_a_wish(&mut self, n: usize) -> Option<u64> {
+        let left_over = self.rng.chance(5);
+        let env = &self.envs[n];
+        let scope = env.over.last().copied().filter(|_| left_over).unwrap_or(env.upcoming);
+        self.rng.chance(60).then_some(scope)
     }
 
     /// The slot's client goes on to its next wish after a while.
@@ -109,7 +129,7 @@ impl World {
     }
 
     fn end_hold(&mut self, n: usize, lease: LeaseId) {
-        let Some(record) = self.envs[n].records.get(&lease) else { return };
+        let Some(record) = self.envs[n].record(lease) else { return };
         if record.status != Status::Granted {
             return;
         }
@@ -123,8 +143,8 @@ impl World {
             // Its process died and that was seen.
             1 => self.release(n, lease),
             _ => {
-                let input = match self.mutation {
-                    Mutation::EarlyDelete => Input::Release(lease),
+                let input = match self.mistake {
+                    Mistake::EarlyDelete => Input::Release(lease),
                     _ => Input::GiveUp(lease, LostReason::ExtensionFailed),
                 };
                 self.handle(n, input);
@@ -133,12 +153,13 @@ impl World {
     }
 
     fn release(&mut self, n: usize, lease: LeaseId) {
-        let Some(record) = self.envs[n].records.get_mut(&lease) else { return };
-        record.gone = true;
-        if record.status == Status::Granted {
-            record.status = Status::Releasing;
-            if self.mutation != Mutation::ValidUntilReleased {
-                record.valid = 0;
+        if let Some(record) = self.envs[n].record_mut(lease) {
+            record.gone = true;
+            if record.status == Status::Granted {
+                record.status = Status::Releasing;
+                if self.mistake != Mistake::ValidUntilReleased {
+                    record.valid = 0;
+                }
             }
         }
         self.handle(n, Input::Release(lease));

@@ -3,33 +3,40 @@
 mod checks;
 mod clients;
 mod clock;
+mod disturb;
 mod env;
-mod mutation;
+mod liveness;
+mod mistake;
+mod mutate;
 mod network;
+mod peers;
 mod plan;
+mod queue;
+mod rules;
 mod store;
+mod trace;
 
-pub(crate) use checks::Rule;
-pub(crate) use mutation::Mutation;
+pub(crate) use mistake::Mistake;
 pub(crate) use plan::{Broken, Plan, Profile};
+pub(crate) use rules::{Rule, Violation, Watched};
 
-use crate::common::rng::Rng;
-use checks::Violation;
+use crate::common::rng::{Draws, Rng};
 use clients::Act;
 use clock::{largest_step, timer_step};
-use env::{Env, Status};
-use leasekeeper_core::{Answer, Input, LeaseId, Now, Op, RequestNo};
-use network::Fate;
-use std::collections::hash_map::DefaultHasher;
-use std::collections::{BTreeMap, BTreeSet};
+use env::{Env, FIRST_ID, Status};
+use leasekeeper_core::{Answer, Input, LeaseId, Op, RequestNo};
+use network::Parcel;
+use peers::{News, Peer};
+use queue::Queue;
 use std::hash::{Hash, Hasher};
-use store::{Condition, Store};
+use store::Store;
+use trace::Trace;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
-    Wake { env: usize, wake: u64 },
-    Arrive { env: usize, life: u32, no: RequestNo, key: u64, op: Op<u64>, condition: Condition, fate: Fate },
+    Arrive(Parcel),
     Answer { env: usize, life: u32, no: RequestNo, answer: Answer<u64> },
+    TimedOut { env: usize, life: u32, no: RequestNo },
     Act { env: usize, life: u32, act: Act },
     Freeze { env: usize },
     Thaw { env: usize },
@@ -39,6 +46,7 @@ pub(crate) enum Event {
     CutOff { env: usize },
     WallStep { env: usize },
     DeleteByHand,
+    Peer { peer: usize, no: u64, news: News },
 }
 
 /// What a schedule came to.
@@ -50,7 +58,7 @@ pub(crate) struct Outcome {
 }
 
 /// Figures over one or many schedules: a simulation that never gets to the point proves nothing.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) handled: u64,
     pub(crate) requests: u64,
@@ -58,8 +66,8 @@ pub(crate) struct Tally {
     pub(crate) renewed: u64,
     pub(crate) lost: u64,
     pub(crate) takeovers: u64,
+    pub(crate) peers_held: u64,
     pub(crate) orphans: u64,
-    pub(crate) simulated: u64,
 }
 
 impl Tally {
@@ -70,132 +78,161 @@ impl Tally {
         self.renewed += other.renewed;
         self.lost += other.lost;
         self.takeovers += other.takeovers;
+        self.peers_held += other.peers_held;
         self.orphans += other.orphans;
-        self.simulated += other.simulated;
     }
 }
 
 pub(crate) struct World {
     plan: Plan,
-    mutation: Mutation,
+    mistake: Mistake,
     rng: Rng,
     t: u64,
-    events: u64,
-    queue: BTreeMap<(u64, u64), Event>,
+    queue: Queue,
     store: Store,
     envs: Vec<Env>,
+    peers: Vec<Peer>,
+    /// How many draw ids: environments and peers.
+    everyone: u64,
     next_lease: LeaseId,
     /// The end: no faults and no new wishes.
     calm: bool,
     violation: Option<Violation>,
-    hasher: DefaultHasher,
+    trace: Trace,
     tally: Tally,
-    versions: BTreeSet<u64>,
-    /// Since when a key has had no row.
-    free_since: BTreeMap<u64, u64>,
     /// Owners whose Put was made to land late: the stated exception to "no row is left".
-    late: BTreeSet<u64>,
+    late: Vec<u64>,
+    /// Owners whose plain Put was sent twice: the stated exception to "a released row does not come back".
+    twice: Vec<u64>,
+    /// Owners whose takeover was sent twice: it may land again where such a row is back.
+    replaced_twice: Vec<u64>,
     /// Something happened that a clean-up's budget need not outlast.
     hindered: bool,
     verbose: bool,
-    /// Only these rules are looked at.
-    rules: Option<Vec<Rule>>,
+    watched: Watched,
 }
 
 impl World {
-    pub(crate) fn run(plan: Plan, mutation: Mutation) -> Outcome {
-        Self::watch(plan, mutation, None)
+    pub(crate) fn run(plan: Plan) -> Outcome {
+        Self::watch(plan, Mistake::None, Watched::ALL)
     }
 
     /// Looks for violations of some rules alone: a mistake's first symptom need not be the one that matters.
-    pub(crate) fn watch(plan: Plan, mutation: Mutation, rules: Option<&[Rule]>) -> Outcome {
-        let mut world = Self::new(plan, mutation);
-        world.rules = rules.map(<[Rule]>::to_vec);
+    pub(crate) fn watch(plan: Plan, mistake: Mistake, watched: Watched) -> Outcome {
+        let mut world = Self::new(plan, mistake, watched);
         world.disturb();
         let horizon = world.plan.horizon;
         world.run_until(horizon);
         world.settle();
-        let mut tally = world.tally;
-        tally.simulated = world.t;
-        Outcome { violation: world.violation, trace: world.hasher.finish(), tally }
+        Outcome { violation: world.violation, trace: world.trace.finish(), tally: world.tally }
     }
 
-    fn new(plan: Plan, mutation: Mutation) -> Self {
+    fn new(plan: Plan, mistake: Mistake, watched: Watched) -> Self {
         let mut rng = Rng::new(plan.seed ^ 0x5EED);
-        let of = plan.environments;
+        let everyone = (plan.rates.len() + plan.peers.len()) as u64;
+        let rates = plan.rates.iter().enumerate();
+        let envs: Vec<_> =
+            rates.map(|(n, rates)| Env::new(n, everyone, *rates, plan.clients, plan.freezes, &mut rng)).collect();
+        let draws = |n: usize| Draws::new(FIRST_ID + (envs.len() + n) as u64, everyone, None);
+        let peers = plan.peers.iter().enumerate().map(|(n, rate)| Peer::new(*rate, draws(n))).collect();
         let hindered = plan.faults > 0 || plan.broken.is_some();
-        let envs = (0..of).map(|n| Env::new(n, of, plan.rates[n], plan.clients, plan.freezes, &mut rng)).collect();
-        Self {
+        let mut world = Self {
             plan,
-            mutation,
+            mistake,
             rng,
             t: 0,
-            events: 0,
-            queue: BTreeMap::new(),
+            queue: Queue::default(),
             store: Store::default(),
             envs,
+            peers,
+            everyone,
             next_lease: 0,
             calm: false,
             violation: None,
-            hasher: DefaultHasher::new(),
+            trace: Trace::default(),
             tally: Tally::default(),
-            versions: BTreeSet::new(),
-            free_since: BTreeMap::new(),
-            late: BTreeSet::new(),
+            late: Vec::new(),
+            twice: Vec::new(),
+            replaced_twice: Vec::new(),
             hindered,
-            rules: None,
             verbose: std::env::var_os("LEASEKEEPER_SIM_TRACE").is_some(),
+            watched,
+        };
+        for n in 0..world.envs.len() {
+            world.break_rules(n);
+        }
+        world
+    }
+
+    /// Makes an environment's new core break the rule that this schedule is about.
+    fn break_rules(&mut self, n: usize) {
+        if let Mistake::Rule(rule) = self.mistake {
+            self.envs[n].core.get_wrong(rule);
         }
     }
 
     fn at(&mut self, t: u64, event: Event) {
-        self.events += 1;
-        self.queue.insert((t.max(self.t), self.events), event);
+        self.queue.push(t.max(self.t), event);
     }
 
+    /// Everything up to `end`, in order: what is planned, and the cores' wake-ups.
     fn run_until(&mut self, end: u64) {
         while self.violation.is_none() {
-            let Some(entry) = self.queue.first_entry() else { break };
-            if entry.key().0 > end {
+            let planned = self.queue.first();
+            let wakes = self.envs.iter().enumerate().filter_map(|(n, env)| Some((env.wake?, n)));
+            let wake = wakes.min().filter(|(wake, _)| planned.is_none_or(|planned| *wake < planned));
+            let Some((t, _)) = wake.map(|(wake, _)| wake).or(planned) else { break };
+            if t > end {
                 break;
             }
-            let ((t, _), event) = entry.remove_entry();
             self.t = t;
-            self.event(event);
+            if let Some((_, n)) = wake {
+                self.envs[n].wake = None;
+                if !self.envs[n].frozen {
+                    self.handle(n, Input::Tick);
+                }
+            } else if let Some(event) = self.queue.pop() {
+                self.event(event);
+            }
         }
         self.t = self.t.max(end);
     }
 
     fn event(&mut self, event: Event) {
         match event {
-            Event::Wake { env, wake } => {
-                let e = &self.envs[env];
-                if e.wake == wake && e.alive && !e.frozen {
-                    self.handle(env, Input::Tick);
-                }
-            }
-            Event::Arrive { env, life, no, key, op, condition, fate } => {
-                self.arrive(env, life, no, key, &op, condition, fate);
+            Event::Arrive(parcel) => {
+                self.check_recovery(parcel.env);
+                self.arrive(&parcel);
             }
             Event::Answer { env, life, no, answer } => self.deliver(env, life, no, answer),
+            Event::TimedOut { env, life, no } => self.deliver(env, life, no, Answer::Unknown(String::new())),
             Event::Act { env, life, act } => self.act(env, life, act),
             Event::Freeze { env } => self.freeze(env),
             Event::Thaw { env } => self.thaw(env),
             Event::Invoke { env, life } => self.invoke(env, life),
             Event::Crash { env } => self.crash(env),
             Event::Restart { env } => self.restart(env),
-            Event::CutOff { env } => {
-                self.hindered = true;
-                let unit = self.plan.longest_lease();
-                let most = if self.plan.profile == Profile::Edge { 3 } else { 2 };
-                self.envs[env].cut_off_until = self.t + self.rng.below(most * unit);
-            }
+            Event::CutOff { env } => self.cut_off(env),
             Event::WallStep { env } => self.wall_step(env),
             Event::DeleteByHand => {
                 let key = self.rng.below(self.plan.keys);
-                self.store.rows.remove(&key);
+                self.store.delete_by_hand(self.t, key);
             }
+            Event::Peer { peer, no, news } => self.peer(peer, no, news),
         }
+    }
+
+    /// Would this write bring back an owner whose row has gone?
+    fn comes_back(&self, op: &Op<u64>) -> bool {
+        let (new, excused) = match op {
+            Op::Create { row } => (row.owner, self.twice.contains(&row.owner)),
+            Op::Replace { row, owner, .. } => {
+                (row.owner, self.replaced_twice.contains(&row.owner) && self.twice.contains(owner))
+            }
+            _ => return false,
+        };
+        let excused = excused && self.plan.broken != Some(Broken::Duplicates);
+        !excused && self.store.gone.contains(&new)
     }
 
     /// One input to one core, with everything that must hold around it.
@@ -206,17 +243,18 @@ impl World {
         let step = largest_step(env.last, real);
         env.held += step;
         env.timer += timer_step(env.last, real);
-        env.last = real;
-        for record in env.records.values_mut() {
+        for record in &mut env.records {
             record.ended |= record.status == Status::Granted && step >= record.valid;
             record.valid = record.valid.saturating_sub(step);
         }
         let tick = input == Input::Tick;
-        if !(self.mutation == Mutation::AnswerBeforeTime && matches!(input, Input::Answer(..))) {
-            env.given = reading(self.mutation, env.first, real);
+        let given = env.reading(self.mistake, real);
+        env.last = real;
+        if !(self.mistake == Mistake::AnswerBeforeTime && matches!(input, Input::Answer(..))) {
+            env.given = given;
         }
         self.tally.handled += 1;
-        (t, n, &input).hash(&mut self.hasher);
+        (t, n, &input).hash(&mut self.trace);
         if self.verbose {
             eprintln!("{t:>12} env {n} <- {input:?}");
         }
@@ -224,7 +262,7 @@ impl World {
         let mut silent = true;
         while let Some(output) = self.envs[n].core.poll() {
             silent = false;
-            output.hash(&mut self.hasher);
+            output.hash(&mut self.trace);
             if self.verbose {
                 eprintln!("{t:>12} env {n} -> {output:?}");
             }
@@ -233,220 +271,23 @@ impl World {
         self.read_guards(n);
         self.check_exclusion(n);
         let delay = self.envs[n].core.next_wakeup();
-        self.check_waiting(n, step, delay);
+        self.check_waiting(n, delay);
         self.check_idling(n, tick && silent && delay.is_some_and(|delay| delay < 100));
-        self.envs[n].wake += 1;
+        self.envs[n].wake = None;
         if let Some(delay) = delay {
             let late = self.lateness();
             let at = t + self.envs[n].clocks.true_delay(delay) + late;
-            let wake = self.envs[n].wake;
-            self.at(at, Event::Wake { env: n, wake });
+            if late > self.usual_lateness() {
+                self.envs[n].stall(at);
+            }
+            self.envs[n].wake = Some((at, self.queue.number()));
         }
     }
 
     /// How late a timer fires: mostly a little, at times (a starved process) a lot.
     fn lateness(&mut self) -> u64 {
-        let unit = self.plan.shortest_lease();
-        if self.calm || self.plan.profile == Profile::Edge {
-            return self.rng.below(50);
-        }
-        let starved = self.plan.profile == Profile::Uniform && self.rng.chance(2);
-        self.rng.below(if starved { unit / 4 } else { unit / 500 })
-    }
-
-    /// Freezes, crashes, partitions and wall steps, at random times; the first wishes.
-    fn disturb(&mut self) {
-        let horizon = self.plan.horizon;
-        for env in 0..self.envs.len() {
-            for slot in 0..self.plan.clients {
-                let at = self.rng.below(horizon / 4);
-                self.at(at, Event::Act { env, life: 0, act: Act::Ask(slot) });
-            }
-        }
-        for _ in 0..self.plan.disturbances {
-            let env = self.rng.below(self.envs.len() as u64) as usize;
-            let at = self.rng.below(horizon);
-            let event = match self.rng.below(if self.plan.broken.is_some() { 12 } else { 10 }) {
-                0..4 => Event::Freeze { env },
-                4 => Event::Crash { env },
-                5..7 => Event::CutOff { env },
-                7..10 => Event::WallStep { env },
-                _ if self.plan.broken == Some(Broken::RowsDeletedByHand) => Event::DeleteByHand,
-                _ => Event::Freeze { env },
-            };
-            self.at(at, event);
-        }
-    }
-
-    fn freeze(&mut self, n: usize) {
-        let t = self.t;
-        if self.calm || !self.envs[n].alive || self.envs[n].frozen {
-            return;
-        }
-        let unit = self.plan.longest_lease();
-        let length = match self.rng.below(4) {
-            0 => self.rng.below(unit / 8 + 1),
-            1 => unit * 9 / 10 - self.rng.below(unit / 3),
-            2 => unit - unit / 20 + self.rng.below(unit / 10),
-            _ => self.rng.below(2 * unit),
-        };
-        let both = self.plan.broken == Some(Broken::BothClocksStop);
-        let stops = if both {
-            [true; 3]
-        } else {
-            self.rng.pick(&[
-                [false; 3],
-                [false, true, false],
-                [true, true, false],
-                [false, true, true],
-                [true, false, false],
-            ])
-        };
-        self.hindered = true;
-        let env = &mut self.envs[n];
-        env.frozen = true;
-        env.upcoming = env.scope + 1;
-        for (clock, stop) in env.clocks.0.iter_mut().zip(stops) {
-            clock.run(t, !stop);
-        }
-        self.at(t + length, Event::Thaw { env: n });
-    }
-
-    fn thaw(&mut self, n: usize) {
-        let t = self.t;
-        let env = &mut self.envs[n];
-        if !env.frozen {
-            return;
-        }
-        env.frozen = false;
-        for clock in &mut env.clocks.0 {
-            clock.run(t, true);
-        }
-        if !env.alive {
-            return;
-        }
-        let life = env.life;
-        let mut inbox = std::mem::take(&mut env.inbox);
-        if self.rng.chance(50) {
-            inbox.insert(0, Input::Tick);
-        }
-        if self.rng.chance(30) {
-            inbox.reverse();
-        }
-        inbox.push(Input::Tick);
-        let at = t + self.rng.below(50_000);
-        if self.plan.freezes {
-            self.at(at, Event::Invoke { env: n, life });
-        }
-        for input in inbox {
-            self.handle(n, input);
-        }
-    }
-
-    fn invoke(&mut self, n: usize, life: u32) {
-        let env = &mut self.envs[n];
-        if env.life != life || !env.alive || env.frozen || env.upcoming == env.scope {
-            return;
-        }
-        env.scope = env.upcoming;
-        let scope = env.scope;
-        let remaining = self.rng.chance(50).then(|| self.rng.below(6 * self.plan.longest_lease()));
-        let input = match self.mutation {
-            Mutation::RequestIdIgnored => Input::Tick,
-            _ => Input::InvocationBegan { scope, remaining },
-        };
-        self.handle(n, input);
-        self.check_invocation(n, scope);
-    }
-
-    fn crash(&mut self, n: usize) {
-        let t = self.t;
-        if self.calm || !self.envs[n].alive {
-            return;
-        }
-        if self.rng.chance(30) && !self.envs[n].frozen {
-            // Killed in the midst of its end: a sidecar lets its clients finish first.
-            let end = if self.rng.chance(50) { Input::Drain } else { Input::Shutdown };
-            self.handle(n, end);
-            let at = t + self.rng.below(2 * self.plan.longest_lease());
-            return self.at(at, Event::Crash { env: n });
-        }
-        let env = &mut self.envs[n];
-        env.alive = false;
-        env.life += 1;
-        env.records.clear();
-        // What this life may leave is the stated exception: nobody is there to clean up.
-        let owners = std::mem::take(&mut env.owners);
-        env.past_owners.extend(owners);
-        env.waited.clear();
-        env.inbox.clear();
-        let back = t + self.rng.below(2 * self.plan.longest_lease());
-        self.at(back, Event::Restart { env: n });
-    }
-
-    fn restart(&mut self, n: usize) {
-        if self.calm {
-            return;
-        }
-        let (t, freezes) = (self.t, self.plan.freezes);
-        let env = &mut self.envs[n];
-        for clock in &mut env.clocks.0 {
-            clock.run(t, true);
-        }
-        let now = env.clocks.read(t);
-        env.core = leasekeeper_core::Core::new(leasekeeper_core::Config { freezes, memory: 8 });
-        (env.alive, env.frozen, env.last, env.given, env.first) = (true, false, now, now, now);
-        env.busy_slots.fill(false);
-        env.notes = env::Notes::default();
-        let life = env.life;
-        for slot in 0..self.plan.clients {
-            self.at(t, Event::Act { env: n, life, act: Act::Ask(slot) });
-        }
-    }
-
-    /// A step back inside a freeze that stops the boot clock too is outside the assumptions: none comes while frozen.
-    fn wall_step(&mut self, n: usize) {
-        let unit = self.plan.longest_lease() as i64;
-        if self.calm || self.envs[n].frozen || !self.envs[n].alive {
-            return;
-        }
-        let by = self.rng.pick(&[-10 * unit, -unit, -unit / 10, unit / 10, unit / 2, unit]);
-        let t = self.t;
-        self.envs[n].clocks.0[2].step(t, by);
-        // The driver reads often; here it reads right after the step, so that no freeze shares its interval.
-        self.handle(n, Input::Tick);
-    }
-
-    /// The end: faults stop, every environment that lives is shut down, and all must come to rest.
-    fn settle(&mut self) {
-        if self.violation.is_some() {
-            return;
-        }
-        self.calm = true;
-        for n in 0..self.envs.len() {
-            self.envs[n].cut_off_until = 0;
-            self.thaw(n);
-            if self.envs[n].alive && self.violation.is_none() {
-                self.handle(n, Input::Shutdown);
-            }
-        }
-        let end = self.t + self.plan.settling();
-        self.run_until(end);
-        self.check_rest();
-    }
-}
-
-/// What the core is told of the clocks.
-fn reading(mutation: Mutation, first: Now, real: Now) -> Now {
-    match mutation {
-        Mutation::OneClock(which) => {
-            let only = [real.boot, real.mono, real.wall][which];
-            Now { boot: only, mono: only, wall: only }
-        }
-        Mutation::EndpointMaximum => {
-            let passed = 1_000_000_000 + largest_step(first, real);
-            Now { boot: passed, mono: passed, wall: passed }
-        }
-        _ => real,
+        let usual = self.usual_lateness();
+        let starved = !self.calm && self.plan.profile == Profile::Uniform && self.rng.chance(2);
+        self.rng.below(if starved { self.plan.shortest_lease() / 4 } else { usual })
     }
 }

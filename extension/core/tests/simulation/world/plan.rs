@@ -23,8 +23,10 @@ pub(crate) enum Broken {
     BothClocksStop,
     /// Somebody deletes rows by hand.
     RowsDeletedByHand,
-    /// The network delivers requests twice.
+    /// A layer below the core sends requests twice.
     Duplicates,
+    /// The wall clock steps back inside freezes that stop the boot clock.
+    WallStepsInFreeze,
 }
 
 #[derive(Clone, Debug)]
@@ -33,20 +35,21 @@ pub(crate) struct Plan {
     pub(crate) profile: Profile,
     pub(crate) broken: Option<Broken>,
     pub(crate) horizon: u64,
-    pub(crate) environments: usize,
     pub(crate) clients: usize,
     pub(crate) keys: u64,
     /// The leases that clients ask for, in milliseconds.
     pub(crate) leases: [u64; 2],
     /// Rates of the three clocks of each environment, parts per million.
     pub(crate) rates: Vec<[u64; 3]>,
+    /// Rates of the clocks of workers of another kind.
+    pub(crate) peers: Vec<u64>,
     /// One way through the network, at least and at most.
     pub(crate) latency: (u64, u64),
     /// Percent of requests that meet a fault.
     pub(crate) faults: u64,
     /// Percent of a client's holds that end otherwise than by a release.
     pub(crate) rude: u64,
-    /// How many disturbances (freezes, crashes, partitions, wall steps) there are.
+    /// How many disturbances (freezes, crashes, partitions, wall steps) there are; in the mild profile wall steps alone.
     pub(crate) disturbances: u64,
     pub(crate) freezes: bool,
 }
@@ -57,8 +60,11 @@ impl Plan {
         let lease = rng.pick(&[100, 240, 1_000, 3_000, 20_000]);
         let other = if rng.chance(30) { rng.pick(&[lease / 2, lease * 2, lease * 5]).max(100) } else { lease };
         let environments = rng.between(2, 3) as usize;
-        let worst = if broken == Some(Broken::Drift) { 80_000 } else { 50_000 };
-        let rates = (0..environments).map(|n| Self::rates(&mut rng, profile, broken, worst, n)).collect();
+        let (slow, fast) = if broken == Some(Broken::Drift) { (920_000, 1_080_000) } else { (950_000, 1_050_000) };
+        let rates = (0..environments).map(|n| Self::rates(&mut rng, profile, broken, (slow, fast), n)).collect();
+        let peers = rng.pick(&[0, 0, 0, 0, 0, 1, 1, 1, 1, 2]);
+        let peers = (0..peers).map(|_| if rng.chance(50) { rng.pick(&[slow, fast]) } else { rng.between(slow, fast) });
+        let peers = peers.collect();
         let unit = lease.min(other) * MS;
         let slow = match profile {
             Profile::Mild => unit / 100,
@@ -70,12 +76,12 @@ impl Plan {
             seed,
             profile,
             broken,
-            horizon: lease.max(other) * MS * rng.between(4, 8),
-            environments,
+            horizon: lease.max(other) * MS * rng.between(2, 6),
             clients: rng.between(1, 3) as usize,
             keys: if rng.chance(80) { 1 } else { 2 },
             leases: [lease, other],
             rates,
+            peers,
             latency: (quick, slow.max(1)),
             faults: match profile {
                 Profile::Mild => 20,
@@ -83,13 +89,13 @@ impl Plan {
                 Profile::Uniform => rng.pick(&[0, 5, 20, 50]),
             },
             rude: if profile == Profile::Mild { 0 } else { rng.pick(&[10, 40]) },
-            disturbances: if profile == Profile::Mild { 0 } else { rng.between(1, 8) },
+            disturbances: if profile == Profile::Mild { rng.below(3) } else { rng.between(1, 8) },
             freezes: rng.chance(70),
         }
     }
 
-    fn rates(rng: &mut Rng, profile: Profile, broken: Option<Broken>, worst: u64, n: usize) -> [u64; 3] {
-        let (slow, fast) = (1_000_000 - worst, 1_000_000 + worst);
+    fn rates(rng: &mut Rng, profile: Profile, broken: Option<Broken>, ends: (u64, u64), n: usize) -> [u64; 3] {
+        let (slow, fast) = ends;
         match profile {
             // The first environment is slow and the others fast, or the other way round.
             Profile::Edge => {
