@@ -203,8 +203,7 @@ impl<S: Symbol> Core<S> {
         let late: Vec<_> =
             self.requests.iter().filter(|(_, p)| p.expires <= self.clock.timer).map(|(no, _)| *no).collect();
         let held = self.clock.held;
-        let ids: Vec<_> = self.leases.keys().copied().collect();
-        for id in ids {
+        for id in self.leases_where(|entry| entry.is_over(held)) {
             let Some(entry) = self.leases.get(&id) else { continue };
             if let Some(holding) = entry.holding() {
                 if held - holding.start >= entry.lease().validity() {
@@ -226,11 +225,10 @@ impl<S: Symbol> Core<S> {
     /// Does what has become due: holders first, so that their renewals go before waiters' polls.
     fn pump<E: Entropy<S>>(&mut self, entropy: &mut E) {
         self.thaw_until = self.thaw_until.filter(|until| self.clock.timer < *until);
-        let ids: Vec<_> = self.leases.keys().copied().collect();
-        for id in &ids {
-            self.hold_step(*id, entropy);
+        for id in self.leases_where(|entry| self.hold_is_due(entry)) {
+            self.hold_step(id, entropy);
         }
-        for id in ids {
+        for id in self.leases_where(|entry| entry.holding().is_none()) {
             match self.leases.get(&id).map(|entry| &entry.phase) {
                 Some(Phase::Waiting(_)) => self.wait_step(id, entropy),
                 Some(Phase::Lapsing { until }) if self.clock.held >= *until => self.clean(id, None),
@@ -247,9 +245,9 @@ impl<S: Symbol> Core<S> {
     /// A reading that comes late while leases are held may follow a freeze.
     fn notice_jump(&mut self, passed: Micros) {
         let before = self.clock.held - passed;
-        let held = self.leases.values().filter(|entry| entry.may_be_held(before));
-        let Some(shortest) = held.map(Entry::lease).min_by_key(|lease| lease.full()) else { return };
-        if passed > shortest.cadence() + shortest.late() {
+        let late = |entry: &&Entry<S>| passed > entry.lease().cadence() + entry.lease().late();
+        let held = self.leases.values().filter(late).filter(|entry| entry.may_be_held(before));
+        if let Some(shortest) = held.map(Entry::lease).min_by_key(|lease| lease.full()) {
             self.emit(Output::Thawed);
             if self.config.freezes && !self.breaks(WrongRule::NoThawWait) {
                 // A late reading while renewals already wait may be a second freeze; a third one is starvation, and
@@ -300,63 +298,65 @@ impl<S: Symbol> Core<S> {
     }
 
     fn give_up_where(&mut self, which: impl Fn(&Entry<S>) -> bool) {
-        let ids: Vec<_> = self.leases.iter().filter(|(_, entry)| which(entry)).map(|(id, _)| *id).collect();
-        for id in ids {
+        for id in self.leases_where(which) {
             self.give_up(id, LostReason::Shutdown);
         }
+    }
+
+    /// Looks at each lease once: with a thousand of them this is what an input costs.
+    fn leases_where(&self, which: impl Fn(&Entry<S>) -> bool) -> Vec<LeaseId> {
+        self.leases.iter().filter(|(_, entry)| which(entry)).map(|(id, _)| *id).collect()
     }
 
     /// How long until something becomes due, from the last [`Core::handle`] on; `None` when only an input can bring work.
     pub fn next_wakeup(&self) -> Option<Micros> {
         let requests = self.requests.values().map(|pending| pending.expires.saturating_sub(self.clock.timer));
-        let leases = self.leases.values().flat_map(|entry| self.lease_wakeups(entry));
+        let leases = self.leases.values().filter_map(|entry| self.lease_wakeup(entry));
         let contests = self.contests.iter().flat_map(|(key, contest)| self.contest_wakeups(key, contest));
         requests.chain(leases).chain(contests).chain(self.deferred_wakeups()).min().map(|delay| delay.max(1))
     }
 
-    fn lease_wakeups(&self, entry: &Entry<S>) -> Vec<Micros> {
+    fn lease_wakeup(&self, entry: &Entry<S>) -> Option<Micros> {
         let on_timer = |at: Micros| at.saturating_sub(self.clock.timer);
         let on_held = |at: Micros| at.saturating_sub(self.clock.held);
-        let mut due = Vec::new();
-        if entry.may_be_held(self.clock.held) {
-            due.push(entry.lease().cadence());
-        }
-        match &entry.phase {
+        let cadence = entry.may_be_held(self.clock.held).then(|| entry.lease().cadence());
+        let due = match &entry.phase {
             Phase::Waiting(waiting) => {
-                due.extend(entry.deadline.map(on_held));
-                if !entry.flying() {
-                    due.push(on_timer(waiting.until));
-                    due.extend(waiting.retry_at.map(on_timer));
-                }
+                let own = (!entry.flying()).then(|| {
+                    let until = on_timer(waiting.until);
+                    waiting.retry_at.map_or(until, |at| until.min(on_timer(at)))
+                });
+                soonest([entry.deadline.map(on_held), own])
             }
             Phase::Holding(holding) => {
-                due.push(on_held(holding.start + entry.lease().validity()));
-                due.extend(entry.deadline.map(on_held));
-                due.extend(holding.hold_until.map(on_held));
-                due.extend(
+                let (lease, start) = (entry.lease(), holding.start);
+                let granted = holding.ungranted.is_none();
+                let renew = holding.in_flight.is_none().then(|| {
+                    let renew = holding.retry_at.map_or_else(|| on_held(start + lease.renew_after()), on_timer);
+                    self.thaw_until.map_or(renew, |until| renew.max(on_timer(until)))
+                });
+                soonest([
+                    Some(on_held(start + lease.validity())),
+                    entry.deadline.map(on_held),
+                    holding.hold_until.map(on_held),
                     holding.ungranted.as_ref().map(|waiting| on_timer(waiting.until)).filter(|delay| *delay > 0),
-                );
-                if !holding.in_danger && holding.ungranted.is_none() {
-                    due.push(on_held(holding.start + entry.lease().danger_after()));
-                }
-                if holding.in_flight.is_none() {
-                    let renew = match holding.retry_at {
-                        Some(at) => on_timer(at),
-                        None => on_held(holding.start + entry.lease().renew_after()),
-                    };
-                    due.push(self.thaw_until.map_or(renew, |until| renew.max(on_timer(until))));
-                }
+                    (granted && !holding.in_danger).then(|| on_held(start + lease.danger_after())),
+                    renew,
+                ])
             }
-            Phase::Lapsing { until } => due.push(on_held(*until)),
+            Phase::Lapsing { until } => Some(on_held(*until)),
             Phase::Cleaning(cleaning) => {
                 let settled = entry.puts.iter().any(|put| put.state != PutState::Flying);
                 // While a request is under way its answer, or the lack of one, brings the next step.
                 let idle = cleaning.in_flight.is_none() && cleaning.handed_to.is_none();
-                if settled && idle && self.clock.timer < cleaning.until {
-                    due.push(on_timer(cleaning.until.min(cleaning.next)));
-                }
+                (settled && idle && self.clock.timer < cleaning.until)
+                    .then(|| on_timer(cleaning.until.min(cleaning.next)))
             }
-        }
-        due
+        };
+        soonest([cadence, due])
     }
+}
+
+fn soonest<const N: usize>(delays: [Option<Micros>; N]) -> Option<Micros> {
+    delays.into_iter().flatten().min()
 }

@@ -5,21 +5,27 @@ use crate::wrong::WrongRule;
 use crate::{Answer, Core, Entropy, LeaseId, LostReason, Micros, Op, Output, Refused, RequestNo, Seen, Symbol};
 
 impl<S: Symbol> Core<S> {
+    /// Has [`Self::hold_step`] something to do for it?
+    pub(crate) fn hold_is_due(&self, entry: &Entry<S>) -> bool {
+        let (held, timer, lease) = (self.clock.held, self.clock.timer, entry.lease());
+        entry.holding().is_some_and(|holding| {
+            holding.ungranted.is_some()
+                || holding.newly_in_danger(lease, held)
+                || (self.thaw_until.is_none() && holding.renewal_is_due(lease, held, timer))
+        })
+    }
+
     /// A holder's own timers: renewal and danger.
     pub(crate) fn hold_step<E: Entropy<S>>(&mut self, id: LeaseId, entropy: &mut E) {
         self.grant_if_fresh(id);
         let (held, timer) = (self.clock.held, self.clock.timer);
+        let may_renew = self.thaw_until.is_none();
         let Some(entry) = self.leases.get_mut(&id) else { return };
         let lease = entry.lease();
         let Some(holding) = entry.holding_mut() else { return };
-        let granted = holding.ungranted.is_none();
-        let newly_in_danger = granted && !holding.in_danger && held - holding.start >= lease.danger_after();
+        let newly_in_danger = holding.newly_in_danger(lease, held);
         holding.in_danger |= newly_in_danger;
-        let due = match holding.retry_at {
-            Some(at) => timer >= at,
-            None => holding.renew_now || held - holding.start >= lease.renew_after(),
-        };
-        let renew = due && holding.in_flight.is_none() && self.thaw_until.is_none();
+        let renew = may_renew && holding.renewal_is_due(lease, held, timer);
         if newly_in_danger {
             self.emit(Output::Danger(id));
         }

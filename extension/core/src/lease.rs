@@ -69,6 +69,14 @@ impl<S> Entry<S> {
         }
     }
 
+    /// Has time ended its validity, its invocation or its longest hold?
+    pub(crate) fn is_over(&self, held_clock: Micros) -> bool {
+        let passed = |end: Option<Micros>| end.is_some_and(|end| held_clock >= end);
+        let over =
+            |holding: &Holding<S>| held_clock - holding.start >= self.lease().validity() || passed(holding.hold_until);
+        passed(self.deadline) || self.holding().is_some_and(over)
+    }
+
     /// Is it waiting for the key's poller, with nothing of its own under way?
     pub(crate) fn is_parked(&self) -> bool {
         self.waiting().is_some_and(|waiting| waiting.retry_at.is_none()) && !self.flying()
@@ -145,6 +153,22 @@ pub(crate) struct Holding<S> {
     pub(crate) ungranted: Option<Waiting<S>>,
     /// The longest hold's end, on the held clock.
     pub(crate) hold_until: Option<Micros>,
+}
+
+impl<S> Holding<S> {
+    /// Most of the validity has gone, and nobody was told yet.
+    pub(crate) fn newly_in_danger(&self, lease: Lease, held_clock: Micros) -> bool {
+        self.ungranted.is_none() && !self.in_danger && held_clock - self.start >= lease.danger_after()
+    }
+
+    /// The next renewal, or another attempt at it, is to be sent.
+    pub(crate) fn renewal_is_due(&self, lease: Lease, held_clock: Micros, timer: Micros) -> bool {
+        let due = match self.retry_at {
+            Some(at) => timer >= at,
+            None => self.renew_now || held_clock - self.start >= lease.renew_after(),
+        };
+        due && self.in_flight.is_none()
+    }
 }
 
 /// Giving back every row that an acquire may have left.
