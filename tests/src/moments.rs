@@ -30,6 +30,12 @@ fn here(nanoseconds: u64) -> Instant {
     now - ago.saturating_sub(Duration::from_nanos(nanoseconds))
 }
 
+/// The boot-time clock, which goes on whatever happens to a process, in microseconds.
+pub fn boot_us() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    time.tv_sec.unsigned_abs() * 1_000_000 + time.tv_nsec.unsigned_abs() / 1_000
+}
+
 /// Watches how late this machine lets a thread run: what a bound on other processes' times has to allow for their turns on a
 /// processor, and nothing more. Ends when it is dropped.
 #[derive(Debug)]

@@ -80,8 +80,15 @@ impl Pydynox {
 
     /// Sends the process a signal.
     pub fn signal(&self, signal: Signal) {
-        let pid = self.child.id().and_then(|id| Pid::from_raw(id.cast_signed())).expect("it still runs");
-        kill_process(pid, signal).expect("a child of ours can be signalled");
+        kill_process(self.pid(), signal).expect("a child of ours can be signalled");
+    }
+
+    /// The process, for who signals it while another one asks it.
+    ///
+    /// # Panics
+    /// It has ended.
+    pub fn pid(&self) -> Pid {
+        self.child.id().and_then(|id| Pid::from_raw(id.cast_signed())).expect("it still runs")
     }
 
     /// Ends the process at once, its locks still held.
