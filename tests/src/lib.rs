@@ -1,5 +1,6 @@
 //! The test kit: an embedded DynamoDB with faults, a Lambda sandbox, AWS's emulator, and what the tests share.
 
+pub mod clocks;
 pub mod deeds;
 pub mod dynamo;
 pub mod evidence;
@@ -7,6 +8,7 @@ pub mod languages;
 pub mod moments;
 pub mod programs;
 pub mod pydynox;
+pub mod quota;
 pub mod rie;
 pub mod sandbox;
 pub mod sidecar;

@@ -208,7 +208,7 @@ def handler(event, context):
         return work(event, context)
     if "deeds" in event:
         return [DEEDS[deed](argument) for deed, argument in event["deeds"]]
-    lock = kept.pop()
+    lock = kept[-1]
     remaining = lock.remaining()
     told = lock.lost.wait(2)
     try:
@@ -216,5 +216,4 @@ def handler(event, context):
         reason = None
     except Exception as error:
         reason = error.reason
-    lock._connection.close()
     return {"remaining": remaining, "told": told, "reason": reason}

@@ -77,7 +77,7 @@ async fn main() -> Result<(), Error> {
         async move {
             let give_up = event.payload.give_up_ms;
             let answer = async {
-                let leaked = LEAKED.lock().expect("nothing panics with it").take();
+                let leaked = LEAKED.lock().expect("nothing panics with it").as_ref().map(Guard::lease);
                 if let (None, Some(leaked)) = (&event.payload.key, leaked) {
                     return Ok(what_became_of(leaked).await);
                 }
@@ -162,8 +162,7 @@ async fn checks(lease: &Lease, time: Duration) -> Result<(), Failure> {
 }
 
 /// What is said of a lease that an earlier invocation left behind.
-async fn what_became_of(leaked: Guard) -> Value {
-    let lease = leaked.lease();
+async fn what_became_of(lease: Lease) -> Value {
     let remaining = lease.remaining();
     let reason = timeout(Duration::from_secs(2), lease.lost()).await;
     let reason = reason.map_or_else(|_| "not told".to_owned(), |reason| reason.to_string());
