@@ -7,6 +7,7 @@ The event is {"steps": [...]}; each step is an object with one of these under "d
   text      a raw line as it is: {"do": "text", "text": "nonsense"}; its reply goes into the answer
   events    waits up to "ms" for an event other than the hint "renewed"; it, or null, goes into the answer
   say       prints "text", so that the test knows how far the handler is
+  word      prints "label" with the moment, on the clock that all processes share
   tell      prints the last part of the answer, for a handler that will not get to give it
   sleep     for "ms"
   spin      "threads" processes keep the CPU busy for "ms"
@@ -155,6 +156,8 @@ def run(steps, request_id, deadline_ms):
                 answer.append(client.event(step["ms"] / 1000))
             elif do == "say":
                 print(step["text"], flush=True)
+            elif do == "word":
+                print("word", step["label"], time.clock_gettime_ns(time.CLOCK_MONOTONIC), flush=True)
             elif do == "tell":
                 # One write: other invocations' threads may tell at the same moment.
                 sys.stdout.write(f"tells {json.dumps(answer[-1])}\n")
