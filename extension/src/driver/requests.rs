@@ -87,9 +87,9 @@ impl<S: Store> Driver<S> {
                 self.trips.note(now, now.mono.saturating_sub(sent.at.mono));
                 self.last_answer = now;
             }
-            Answer::Denied(_, text) => tracing::error!(verb = sent.verb, message = text, "DynamoDB refuses"),
+            Answer::Denied(_, text) => tracing::error!(verb = sent.verb, detail = text, "DynamoDB refuses"),
             Answer::Throttled(text) | Answer::Unavailable(text) | Answer::Unknown(text) => {
-                tracing::debug!(verb = sent.verb, message = text, "request failed");
+                tracing::debug!(verb = sent.verb, detail = text, "request failed");
             }
         }
         let mut book = self.book();

@@ -155,7 +155,7 @@ impl<S: Store> Driver<S> {
             wire::Op::Acquire(acquire) => {
                 self.asked_last = acquire.request_id.as_deref().map(Into::into);
                 if let Err(failure) = self.acquire(client, id, acquire) {
-                    tracing::warn!(code = %failure.code, message = failure.message, "acquire refused");
+                    tracing::warn!(code = %failure.code, detail = failure.message, "acquire refused");
                     self.book().fail(client, id, failure);
                 }
             }

@@ -22,7 +22,7 @@ impl<S: Store> Driver<S> {
                 if refused == Refused::TakenBack {
                     tracing::info!(lease, key, waited_ms, "not acquired: its client left while it waited");
                 } else if let Some(failure) = failure {
-                    tracing::info!(lease, key, code = %failure.code, waited_ms, message = failure.message, "not acquired");
+                    tracing::info!(lease, key, code = %failure.code, waited_ms, detail = failure.message, "not acquired");
                 }
             }
             Output::Renewed(lease) => {

@@ -170,7 +170,7 @@ impl Connection {
                 }
             }
             Err(rejected) => {
-                tracing::debug!(client = self.client, message = rejected.message, "a line is not a valid request");
+                tracing::debug!(client = self.client, detail = rejected.message, "a line is not a valid request");
                 self.fail(rejected.id, rejected.code, rejected.message);
             }
         }

@@ -23,7 +23,7 @@ impl Refusals {
     /// Says in one line why, and lets the client close first: a client that sends its request before it reads would otherwise
     /// meet a broken pipe instead of the reason.
     pub(super) fn refuse(&mut self, mut stream: UnixStream, why: Failure) {
-        tracing::warn!(code = %why.code, message = why.message, "a connection was refused");
+        tracing::warn!(code = %why.code, detail = why.message, "a connection was refused");
         // A new socket's buffer takes one line; if not, the closing says enough.
         let _ = stream.try_write(Reply::error(None, why).encode().as_bytes());
         while self.open.try_join_next().is_some() {}
