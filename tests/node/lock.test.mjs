@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { before, test } from 'node:test';
 import { BusyError, currentLease, key, LockError, lock, ProtocolError, tryLock, withLock } from 'leasekeeper';
-import { sleep, startExtension, timed } from './helpers.mjs';
+import { context, sleep, startExtension, startScript, timed } from './helpers.mjs';
 
 before(() => startExtension());
 
@@ -210,4 +210,13 @@ test('a handler in a CPU loop for twice the lease keeps the lock', async () => {
   assert.ok((await lease.metrics()).renewals >= 4);
   assert.ok(lease.remaining() > 0);
   await lease.release();
+});
+
+test('a lock outside any invocation is told how to name one', async () => {
+  const detail = 'field request_id is required under Lambda';
+  await startScript(({ id }) => [{ id, error: { code: 'protocol', message: detail } }]);
+  for (const advice of [detail, '`locked`', 'option `context`']) {
+    await assert.rejects(lock('k'), (error) => error instanceof ProtocolError && error.message.includes(advice));
+  }
+  await assert.rejects(lock('k', { context: context() }), { detail });
 });

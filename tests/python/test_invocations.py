@@ -5,7 +5,7 @@ import unittest
 from concurrent.futures import ThreadPoolExecutor
 from unittest.mock import MagicMock
 
-from leasekeeper import Lock, invocation, lambda_handler, locked
+from leasekeeper import AsyncLock, Lock, Protocol, invocation, lambda_handler, locked
 from support import Case, Context, Scripted, grant, reply
 
 
@@ -111,6 +111,22 @@ class Invocations(Case):
         with Lock("k", context=Context("r1", 2_800), wait=1):
             pass
         self.assertEqual(self.named(), [("r1", 2_800)])
+
+    def test_a_lock_outside_any_invocation_is_told_how_to_name_one(self):
+        missing = "field request_id is required under Lambda"
+
+        def refuse(connection, request):
+            reply(connection, request, error={"code": "protocol", "message": missing})
+
+        self.at(Scripted(refuse))
+        for advice in (missing, "@locked", "@lambda_handler", "context=context"):
+            with self.assertRaisesRegex(Protocol, advice):
+                Lock("k").acquire()
+            with self.assertRaisesRegex(Protocol, advice):
+                asyncio.run(AsyncLock("k").acquire())
+        with self.assertRaises(Protocol) as told:
+            Lock("k", context=Context("r1", 2_800)).acquire()
+        self.assertEqual(told.exception.message, missing)
 
 
 if __name__ == "__main__":

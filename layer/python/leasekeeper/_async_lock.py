@@ -75,7 +75,7 @@ class AsyncLock(Lease[Looped]):
             if not await connection.wait(lambda: answer.done, left):
                 raise no_answer(plan.bound)
             if answer.error is not None:
-                raise answer.error
+                raise self._refused(answer.error)
         except BaseException:
             connection.close()
             raise

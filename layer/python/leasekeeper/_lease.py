@@ -168,6 +168,14 @@ class Lease(Generic[C]):
             "lease_ms": plan.lease,
         }
 
+    def _refused(self, error: LockError) -> LockError:
+        """Where a request without an invocation should have had one, the error says how it gets one."""
+        if self._invocation is None and isinstance(error, Protocol) and "request_id" in error.message:
+            return Protocol(
+                f"{error.message}; take the lock in the handler, under `@locked` or `@lambda_handler`, or with `context=context`"
+            )
+        return error
+
     def _settled(self, problem: Optional[LockError], raised: Optional[BaseException]) -> None:
         """What becomes of a problem with the release, when the block has ended."""
         if problem is None or (isinstance(raised, LockError) and raised.code == problem.code):

@@ -51,7 +51,7 @@ class Lock(Lease[Blocking]):
             if not connection.wait(lambda: answer.done, until):
                 raise no_answer(plan.bound)
             if answer.error is not None:
-                raise answer.error
+                raise self._refused(answer.error)
         except BaseException:
             connection.close()
             raise

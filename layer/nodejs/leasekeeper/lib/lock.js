@@ -3,7 +3,7 @@
 
 const { Connection } = require('./connection.js');
 const { currentInvocation, invocationOf, within } = require('./context.js');
-const { attach, fromHere } = require('./errors.js');
+const { attach, fromHere, lockError } = require('./errors.js');
 const { checkKey } = require('./key.js');
 const { Lease } = require('./lease.js');
 const { readSettings } = require('./settings.js');
@@ -36,8 +36,15 @@ async function acquire(key, options) {
     const { connection, grant } = await Connection.acquire({ key, settings, wishes, invocation, signal });
     return new Lease(connection, key, grant, strictRelease ?? settings.strictRelease);
   } catch (error) {
-    throw fromHere(error);
+    throw invocation ? fromHere(error) : forgotten(fromHere(error));
   }
+}
+
+/** Where a request without an invocation should have had one, the error says how it gets one. */
+function forgotten(error) {
+  if (error?.code !== 'protocol' || !error.detail.includes('request_id')) return error;
+  const advice = 'take the lock in the handler, wrapped by `locked`, or with the option `context`';
+  return lockError('protocol', `${error.detail}; ${advice}`);
 }
 
 async function lock(key, options = {}) {
