@@ -136,6 +136,15 @@ async fn what_runs_is_said_when_it_listens() {
 }
 
 #[tokio::test]
+async fn serve_is_what_it_does_without_a_command() {
+    let mut extension = Extension::start_with(&["serve"], &[]);
+    assert_eq!(extension.logged("listening").await["mode"], "Standalone");
+    let mut client = extension.connect().await;
+    client.ask(1, acquire("k", "one")).await;
+    assert!(client.line().await["ok"].is_object());
+}
+
+#[tokio::test]
 async fn a_second_sidecar_on_the_same_socket_says_so_and_ends() {
     let mut first = Extension::start(&[]);
     first.logged("listening").await;

@@ -4,7 +4,7 @@ mod parse;
 mod variables;
 
 pub use parse::{SettingsError, Wrong};
-pub use variables::{PREFIX, VARIABLES, Variable};
+pub use variables::{GIVEN_TO_COMMANDS, PREFIX, VARIABLES, Variable};
 
 /// How single values are read: for the command line.
 #[cfg(feature = "commands")]
@@ -159,7 +159,7 @@ pub fn unknown_in_env() -> Vec<String> {
 
 /// As [`unknown_in_env`], of `names`.
 pub fn unknown(names: impl Iterator<Item = String>) -> Vec<String> {
-    let known = |name: &str| VARIABLES.iter().any(|variable| variable.name == name);
+    let known = |name: &str| GIVEN_TO_COMMANDS.contains(&name) || VARIABLES.iter().any(|known| known.name == name);
     let mut unknown: Vec<String> = names.filter(|name| name.starts_with(PREFIX) && !known(name)).collect();
     unknown.sort();
     unknown

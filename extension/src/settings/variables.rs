@@ -3,6 +3,9 @@
 /// What every variable of ours begins with.
 pub const PREFIX: &str = "LEASEKEEPER_";
 
+/// What `run` gives to the command that it runs: no setting, and no misspelt one either.
+pub const GIVEN_TO_COMMANDS: [&str; 2] = ["LEASEKEEPER_KEY", "LEASEKEEPER_OWNER"];
+
 /// One environment variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Variable {

@@ -12,7 +12,7 @@ async fn the_row_that_was_inspected_is_deleted_and_its_holder_told_at_its_next_r
     let dynamo = Dynamo::start().await;
     let sidecar = Sidecar::start(&dynamo, "holder", &[]).await;
     let mut client = sidecar.connect().await;
-    let grant = client.acquire("k", 6_000, 0).await.expect("a free key");
+    let grant = client.acquire("k", 6_000, 10_000).await.expect("a free key");
     let version = dynamo.item("k").expect("it is held")["version"]["S"].as_str().expect("a text").to_owned();
     let broken = perform(&dynamo, &["break", "k", "--if-version", &version]).await;
     let said = Instant::now();

@@ -25,17 +25,17 @@ async fn a_living_holder_is_seen_to_renew_and_its_row_says_where_it_is() {
     let dynamo = Dynamo::start().await;
     let sidecar = Sidecar::start(&dynamo, "", &[]).await;
     let mut client = sidecar.connect().await;
-    let grant = client.acquire("k", 2_000, 0).await.expect("a free key");
+    let grant = client.acquire("k", 3_000, 10_000).await.expect("a free key");
     let host = format!(", process {}", sidecar.pid());
     let shown = perform(&dynamo, &["inspect", "k"]).await;
-    let (owner, lease) = (format!("owner        {}", grant.owner), "lease        2 s");
+    let (owner, lease) = (format!("owner        {}", grant.owner), "lease        3 s");
     shown.assert_done(&[&owner, lease, "host         ", &host, "acquired at  20", "held: it was renewed within"]);
-    assert!(shown.err.contains("watching it for up to 2 s"), "{shown:?}");
+    assert!(shown.err.contains("watching it for up to 3 s"), "{shown:?}");
     let json = perform(&dynamo, &["inspect", "k", "--json"]).await.json();
     assert_eq!((&json["state"], &json["row"]["owner"]), (&json!("held"), &json!(grant.owner)), "{json}");
     assert!(json["row"]["host"].as_str().is_some_and(|shown| shown.ends_with(&host)), "{json}");
     // Renewed every third of the lease, and looked at every twentieth.
-    assert!(json["observed_ms"].as_u64().is_some_and(|ms| ms < 2_000), "{json}");
+    assert!(json["observed_ms"].as_u64().is_some_and(|ms| ms < 3_000), "{json}");
     assert_read_only(&dynamo);
     client.check(grant.lease).await.expect("it is still held");
 }

@@ -1,6 +1,7 @@
 //! The commands that people run, as real processes on the embedded DynamoDB.
 
 mod break_row;
+mod documented;
 mod inspect;
 mod list;
 mod run;

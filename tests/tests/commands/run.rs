@@ -6,7 +6,7 @@ use serde_json::json;
 use std::path::Path;
 use std::time::Duration;
 use tempfile::TempDir;
-use testkit::dynamo::{Dynamo, Operation, row};
+use testkit::dynamo::{Dynamo, Operation, Recorded, row};
 use testkit::sidecar::Sidecar;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep};
@@ -39,7 +39,7 @@ async fn a_command_runs_under_its_lock_and_its_words_and_its_code_are_kept() {
     let dynamo = Dynamo::start().await;
     let home = scratch();
     let script = r#"echo "$LEASEKEEPER_KEY $LEASEKEEPER_TABLE $LEASEKEEPER_OWNER"; echo to err >&2; touch begun; while [ ! -e end ]; do sleep 0.01; done; exit 7"#;
-    let mut command = run(&dynamo, &["--lease-ms", "600"], script);
+    let mut command = run(&dynamo, &["--lease-ms", "1500"], script);
     let child = start({
         command.current_dir(home.path());
         command
@@ -49,10 +49,9 @@ async fn a_command_runs_under_its_lock_and_its_words_and_its_code_are_kept() {
     let process = format!(", process {}", child.id().expect("it runs"));
     assert!(held["host"]["S"].as_str().is_some_and(|host| host.ends_with(&process)), "{held}");
     // Renewed for longer than its lease.
-    sleep(Duration::from_millis(900)).await;
-    let renewed = dynamo.item("k").expect("it is still held");
-    assert_eq!(renewed["owner"], held["owner"]);
-    assert_ne!(renewed["version"], held["version"]);
+    let renewals = |sent: &[Recorded]| sent.iter().filter(|sent| sent.operation == Operation::UpdateItem).count();
+    assert!(dynamo.until(Duration::from_secs(10), |sent| renewals(sent) > 3).await);
+    assert_eq!(dynamo.item("k").expect("it is still held")["owner"], held["owner"]);
     std::fs::write(home.path().join("end"), "").expect("a file");
     let ended = finish(child).await;
     assert_eq!(ended.code, Some(7), "{ended:?}");

@@ -64,8 +64,8 @@ enum Ended {
 
 async fn under_lock(run: &Run, granted: &Granted, lock: &mut Lock, signals: &mut Signals) -> Ended {
     let variables = [
-        ("LEASEKEEPER_KEY", run.key.as_str()),
-        ("LEASEKEEPER_OWNER", &granted.owner),
+        (settings::GIVEN_TO_COMMANDS[0], run.key.as_str()),
+        (settings::GIVEN_TO_COMMANDS[1], &granted.owner),
         ("LEASEKEEPER_TABLE", &granted.table),
     ];
     let mut job = match Job::start(&run.command, &variables) {
