@@ -4,6 +4,9 @@ use crate::common::rng::Draws;
 pub(crate) use crate::common::{MS, SECOND};
 use leasekeeper_core::{Acquire, Answer, Config, Core, Input, LeaseId, Now, Op, Output, Row, Seen, StoreRequest};
 
+/// More inputs than this are a loop without an end.
+const MOST_INPUTS: u64 = 1_000_000;
+
 pub(crate) struct Script {
     pub(crate) core: Core<u64>,
     pub(crate) now: Now,
@@ -28,6 +31,7 @@ impl Script {
     /// Gives one input at the present time; returns all that comes out.
     pub(crate) fn give(&mut self, input: Input<u64>) -> Vec<Output<u64>> {
         self.handled += 1;
+        assert!(self.handled < MOST_INPUTS, "the core never comes to rest");
         self.core.handle(self.now, input, &mut self.draws);
         let outputs: Vec<_> = std::iter::from_fn(|| self.core.poll()).collect();
         if let Some(delay) = self.core.next_wakeup() {

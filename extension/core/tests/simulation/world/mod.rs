@@ -32,6 +32,9 @@ use std::hash::{Hash, Hasher};
 use store::Store;
 use trace::Trace;
 
+/// More events than this in one schedule are a loop without an end.
+const MOST_EVENTS: u64 = 100_000;
+
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     Arrive(Parcel),
@@ -88,6 +91,7 @@ pub(crate) struct World {
     mistake: Mistake,
     rng: Rng,
     t: u64,
+    events: u64,
     queue: Queue,
     store: Store,
     envs: Vec<Env>,
@@ -141,6 +145,7 @@ impl World {
             mistake,
             rng,
             t: 0,
+            events: 0,
             queue: Queue::default(),
             store: Store::default(),
             envs,
@@ -186,6 +191,8 @@ impl World {
                 break;
             }
             self.t = t;
+            self.events += 1;
+            self.expect(self.events < MOST_EVENTS, Rule::Restless, || "there is no end to the events".into());
             if let Some((_, n)) = wake {
                 self.envs[n].wake = None;
                 if !self.envs[n].frozen {
