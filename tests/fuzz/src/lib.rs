@@ -1,0 +1,3 @@
+//! What the fuzzer runs.
+
+pub mod session;
