@@ -56,6 +56,14 @@
 //! `Lease::condition_check` (feature `aws-sdk-dynamodb`) in its transaction; any other effect must be able to refuse a
 //! late writer by itself.
 //!
+//! # SnapStart
+//!
+//! No lock can be taken in init, and `Locks` keeps no connection between locks: nothing of it has to be closed before a
+//! snapshot or opened after it. An AWS SDK client is another matter: the idempotency tokens of its transactions come from a
+//! generator that is seeded when the client is made, so clients made in init repeat each other's tokens in every clone of
+//! the snapshot. Make the client after the restore (`lambda_runtime::SnapStartResource`), or set each transaction's
+//! `client_request_token`. Read in the source of `aws-sdk-dynamodb` 1.136; not checked on AWS.
+//!
 //! # Features
 //!
 //! - `lambda` (default): `Locks::locked_handler` and the error's conversion for `lambda_runtime`.

@@ -3,6 +3,7 @@
 pub mod clocks;
 pub mod deeds;
 pub mod dynamo;
+pub mod entropy;
 pub mod evidence;
 pub mod languages;
 pub mod moments;

@@ -55,8 +55,9 @@ async fn route(shared: Arc<Shared>, request: Request<Incoming>) -> Reply {
         (&Method::POST, ["2018-06-01", "runtime", "invocation", id, kind @ ("response" | "error")]) => {
             posted(&shared, id, *kind == "error", request).await
         }
-        (&Method::POST, ["2018-06-01", "runtime", "init", "error"]) => {
-            let note = format!("runtime init: {}", body_text(request).await?);
+        (&Method::GET, ["2018-06-01", "runtime", "restore", "next"]) => restore_next(&shared).await,
+        (&Method::POST, ["2018-06-01", "runtime", phase @ ("init" | "restore"), "error"]) => {
+            let note = format!("runtime {phase}: {}", body_text(request).await?);
             shared.modify(|state| state.extension_errors.push(note));
             accepted()
         }
@@ -168,6 +169,18 @@ async fn runtime_next(shared: &Shared) -> Reply {
     headers.insert("lambda-runtime-deadline-ms", deadline_ms.into());
     headers.insert("lambda-runtime-invoked-function-arn", FUNCTION_ARN.parse().expect("an ARN is a header value"));
     Ok(response)
+}
+
+async fn restore_next(shared: &Shared) -> Reply {
+    let generation = shared.modify(|state| {
+        state.awaiting_restore += 1;
+        state.generation
+    });
+    let restored = |state: &State| (state.restored || state.generation != generation).then_some(state.generation);
+    match shared.until(restored).await {
+        now if now == generation => full(StatusCode::OK, String::new()),
+        _ => Err(io::ErrorKind::ConnectionAborted.into()),
+    }
 }
 
 async fn posted(shared: &Shared, id: &str, failed: bool, request: Request<Incoming>) -> Reply {

@@ -136,6 +136,12 @@ impl Builder {
         self
     }
 
+    /// SnapStart: a runtime that knows of it asks for the restore, which comes with the first invocation. With
+    /// [`Builder::freeze`] its processes stand still meanwhile; one snapshot is restored once.
+    pub fn snap_start(self) -> Self {
+        self.env("AWS_LAMBDA_INITIALIZATION_TYPE", "snap-start")
+    }
+
     /// INVOKE reaches the extension this many milliseconds after the runtime's event; below zero: before it.
     pub fn invoke_offset(mut self, milliseconds: i64) -> Self {
         self.invoke_offset = milliseconds;

@@ -161,12 +161,24 @@ impl Inner {
     /// Thaws the environment, or starts it anew.
     async fn make_ready(&self, deadline: Instant) -> Result<(), Trouble> {
         if !self.live() {
-            return self.init(deadline).await.map_err(|(trouble, _)| trouble);
-        }
-        if self.thaw() {
+            self.init(deadline).await.map_err(|(trouble, _)| trouble)?;
+        } else if self.thaw() {
             tokio::time::sleep(self.plan.thaw_lead).await;
         }
-        Ok(())
+        self.restore(deadline).await
+    }
+
+    /// SnapStart: tells a runtime that waits for it that it was restored, and waits until it asks for its first event.
+    async fn restore(&self, deadline: Instant) -> Result<(), Trouble> {
+        let (generation, awaits) = self.shared.modify(|state| {
+            let awaits = state.awaiting_restore > 0 && !state.restored;
+            state.restored = true;
+            (state.generation, awaits)
+        });
+        match awaits {
+            true => self.unless_trouble(generation, deadline, |s| (s.runtime_parked > 0).then_some(())).await,
+            false => Ok(()),
+        }
     }
 
     /// Starts extension and runtime; the error says what was waited for. A failed init leaves no process behind.
@@ -187,7 +199,7 @@ impl Inner {
             registered.await.map_err(|trouble| (trouble, "the extension to register"))?;
         }
         self.start(Role::Runtime, generation);
-        let parked = |s: &State| (s.runtime_parked > 0 && s.extensions_parked()).then_some(());
+        let parked = |s: &State| (s.runtime_parked + s.awaiting_restore > 0 && s.extensions_parked()).then_some(());
         let parked = self.unless_trouble(generation, deadline, parked);
         parked.await.map_err(|trouble| (trouble, "runtime and extension to ask for their first event"))
     }

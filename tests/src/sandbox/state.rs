@@ -115,6 +115,10 @@ pub(super) struct State {
     pub(super) generation: u64,
     pub(super) agents: Vec<Agent>,
     pub(super) runtime_parked: usize,
+    /// SnapStart: requests of the runtime that wait for the restore.
+    pub(super) awaiting_restore: usize,
+    /// The first invocation has come since the snapshot.
+    pub(super) restored: bool,
     pub(super) runtime_events: VecDeque<RuntimeEvent>,
     /// By request id; an entry exists while its invocation is open.
     pub(super) calls: BTreeMap<String, OpenCall>,
@@ -149,6 +153,8 @@ impl State {
         self.generation += 1;
         self.agents.clear();
         self.runtime_parked = 0;
+        self.awaiting_restore = 0;
+        self.restored = false;
         self.runtime_events.clear();
         self.last_exit = self.exits.first().copied();
         self.exits.clear();
