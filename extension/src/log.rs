@@ -1,8 +1,12 @@
 //! Structured logs on standard output, which Lambda forwards to CloudWatch.
 
+mod gaps;
+
 use crate::settings::{Bootstrap, LogFormat, Settings};
+use gaps::{Dropped, Gaps};
 use std::borrow::Cow;
-use std::sync::mpsc;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
@@ -12,7 +16,7 @@ use tracing_subscriber::fmt::{self, MakeWriter};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry;
 
-/// Lines that may wait for a reader of standard output; more are dropped.
+/// Lines that may wait for a reader of standard output; more are dropped, and counted.
 const MAX_LINES: usize = 4_096;
 
 /// How long the end waits for lines to be written.
@@ -42,17 +46,49 @@ impl Drop for Writer {
 ///
 /// A thread of its own writes them: a pipe that nobody empties must not hold up a renewal.
 pub fn init(bootstrap: &Bootstrap) -> Writer {
-    init_on(bootstrap, std::io::stdout())
+    init_on(bootstrap, io::stdout())
 }
 
 /// As [`init`], to another place.
-pub fn init_on(bootstrap: &Bootstrap, out: impl std::io::Write + Send + 'static) -> Writer {
+pub fn init_on(bootstrap: &Bootstrap, out: impl io::Write + Send + 'static) -> Writer {
     let lossy = NonBlockingBuilder::default().lossy(true).buffered_lines_limit(MAX_LINES).thread_name("log");
-    let (writer, guard) = lossy.finish(out);
+    let (dropped, format) = (Dropped::default(), bootstrap.clone());
+    let (writer, guard) = lossy.finish(Gaps::new(out, dropped.clone(), move |lines| gap(&format, lines)));
+    dropped.get_or_init(|| writer.error_counter());
     let subscriber = subscriber(bootstrap, writer);
     // A second call changes nothing: the first subscriber stays.
     let _ = tracing::subscriber::set_global_default(subscriber);
     Writer(Some(guard))
+}
+
+/// The line that stands for so many dropped ones.
+fn gap(bootstrap: &Bootstrap, lines: usize) -> Vec<u8> {
+    let written = Written::default();
+    let (line, log) = (written.clone(), subscriber(bootstrap, move || written.clone()));
+    tracing::subscriber::with_default(log, || {
+        tracing::warn!(lines, "log lines are missing here: nobody took them fast enough");
+    });
+    line.taken()
+}
+
+/// What was written, in memory.
+#[derive(Clone, Default)]
+struct Written(Arc<Mutex<Vec<u8>>>);
+
+impl Written {
+    fn taken(&self) -> Vec<u8> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl io::Write for Written {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 fn subscriber<W>(bootstrap: &Bootstrap, writer: W) -> Box<dyn tracing::Subscriber + Send + Sync>
@@ -87,22 +123,6 @@ fn fnv1a(bytes: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io;
-    use std::sync::{Arc, Mutex};
-
-    #[derive(Clone, Default)]
-    struct Written(Arc<Mutex<Vec<u8>>>);
-
-    impl io::Write for Written {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().extend(bytes);
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
 
     fn logged(variables: &[(&str, &str)], log: impl FnOnce()) -> String {
         let find = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).into());
@@ -110,8 +130,7 @@ mod tests {
         let written = Written::default();
         let writer = written.clone();
         tracing::subscriber::with_default(subscriber(&bootstrap, move || writer.clone()), log);
-        let bytes = written.0.lock().unwrap().clone();
-        String::from_utf8(bytes).unwrap()
+        String::from_utf8(written.taken()).unwrap()
     }
 
     #[test]

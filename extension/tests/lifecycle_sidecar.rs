@@ -254,6 +254,38 @@ async fn a_log_that_nobody_reads_holds_up_no_end() {
     assert_eq!(extension.ended().await.code(), Some(0));
 }
 
+/// A line that is no request is one line of the log.
+#[tokio::test]
+async fn what_a_log_that_nobody_reads_has_lost_is_counted_in_it_once() {
+    const LINES: u64 = 6_000;
+    let filter = "leasekeeper_extension::server=debug,leasekeeper_extension::log=warn";
+    let mut extension = Extension::start(&[("LEASEKEEPER_LOG", filter)]);
+    let mut client = soon("listening", Client::patiently(&extension.path())).await;
+    let mut send = async |lines: u64| {
+        for _ in 0..lines / 60 {
+            client.send("nonsense\n".repeat(60)).await;
+            for _ in 0..60 {
+                assert_eq!(client.line().await["error"]["code"], "protocol");
+            }
+        }
+    };
+    send(LINES).await;
+    let mut read = 0;
+    let missing = loop {
+        let line = extension.logged("").await;
+        match line["lines"].as_u64() {
+            Some(missing) => break missing,
+            None => read += 1,
+        }
+    };
+    assert!(missing > 0 && read + missing == LINES, "{read} lines, and {missing} are said to be missing");
+    send(60).await;
+    for _ in 0..60 {
+        let line = extension.logged("").await;
+        assert!(line["lines"].is_null() && line["message"].as_str().unwrap().contains("not a valid request"), "{line}");
+    }
+}
+
 #[tokio::test]
 async fn a_log_that_is_closed_ends_nothing() {
     let mut extension = Extension::start(&[]);

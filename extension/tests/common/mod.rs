@@ -118,6 +118,16 @@ impl Client {
         Self { stream: BufReader::new(UnixStream::connect(path).await.unwrap()) }
     }
 
+    /// To a process that may not listen yet.
+    pub(crate) async fn patiently(path: &Path) -> Self {
+        loop {
+            match UnixStream::connect(path).await {
+                Ok(stream) => return Self { stream: BufReader::new(stream) },
+                Err(_) => tokio::time::sleep(Duration::from_millis(2)).await,
+            }
+        }
+    }
+
     pub(crate) async fn send(&mut self, bytes: impl AsRef<[u8]>) {
         soon("writing", self.stream.get_mut().write_all(bytes.as_ref())).await.unwrap();
     }
