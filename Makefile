@@ -34,6 +34,14 @@ demo: ## Handlers taking turns on one lock, through real processes
 lifecycle: tools build clients ## Every way an invocation can end, measured; writes docs/LIFECYCLE.md
 	"$${CARGO_TARGET_DIR:-target}/debug/evidence" lifecycle
 
+.PHONY: proof
+proof: tools build clients ## Everything that tries to break the lock, at full length (half an hour); writes docs/PROOF.md
+	"$${CARGO_TARGET_DIR:-target}/debug/evidence" proof
+
+.PHONY: fuzz
+fuzz: ## The socket under the fuzzer, a minute for each target (needs a nightly compiler)
+	scripts/fuzz
+
 .PHONY: build
 build: ## Compile everything, tests included
 	@echo '== build'

@@ -2,6 +2,7 @@
 
 use crate::plan::{Plan, Row};
 use crate::run::Results;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::process::Command;
 use testkit::programs::repository;
@@ -40,8 +41,10 @@ pub(crate) fn write(plan: &Plan, results: &Results) -> String {
             Verdict::Skipped => "skipped".into(),
             Verdict::Failed(tests) => format!("**failed**: {}", tests.join(", ")),
         };
-        let names = row.tests.iter().map(|test| format!("`{}`", test.name.rsplit("::").next().unwrap_or_default()));
-        let held_by: Vec<String> = names.chain(row.commands.iter().map(|line| format!("`{line}`"))).collect();
+        // One that is run on several stores has one name.
+        let names: BTreeSet<&str> = row.tests.iter().filter_map(|test| test.name.rsplit("::").next()).collect();
+        let held_by: Vec<String> =
+            names.into_iter().chain(row.commands.iter().map(String::as_str)).map(|name| format!("`{name}`")).collect();
         let _ = writeln!(
             text,
             "| {mark} | {} | {} | {} | {} |",
