@@ -22,12 +22,17 @@ struct Shared {
     deny_renewals: Arc<AtomicBool>,
     slow: Arc<AtomicBool>,
     panic_in_send: Arc<AtomicBool>,
+    unreachable: Arc<AtomicBool>,
 }
 
 impl Store for Shared {
     async fn send(&self, request: Request) -> Response {
         if self.panic_in_send.swap(false, Ordering::Relaxed) {
             panic!("a bug in the store's client");
+        }
+        if self.unreachable.load(Ordering::Relaxed) {
+            let answer = Answer::Unavailable("no connection".into());
+            return Response { answer, note: None, read_units: 0.0, write_units: 0.0 };
         }
         if self.slow.load(Ordering::Relaxed) {
             tokio::time::sleep(Duration::from_millis(40)).await;
@@ -279,6 +284,24 @@ async fn a_panic_in_the_stores_client_is_an_unknown_outcome() {
     let driver = driver::start(settings("20000"), Surroundings::default(), store);
     let granted = Client::connect(&driver, 1).acquire("k", 2_000).await.unwrap();
     assert!(granted.valid_ms > 17_000);
+}
+
+#[tokio::test]
+async fn a_starved_process_does_not_blame_dynamodb_alone() {
+    let store = Shared::default();
+    store.unreachable.store(true, Ordering::Relaxed);
+    let driver = driver::start(settings("20000"), Surroundings::default(), store);
+    let mut client = Client::connect(&driver, 1);
+    let failure = client.acquire("k", 50).await.unwrap_err();
+    assert_eq!(failure.code, Code::Unavailable);
+    assert!(!failure.message.contains("CPU"), "{}", failure.message);
+    client.ask(2, acquire("k", 100));
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    // The whole test process is single-threaded: nothing of the driver runs meanwhile.
+    std::thread::sleep(Duration::from_millis(300));
+    let failure = client.reply(2).await.unwrap_err();
+    assert_eq!(failure.code, Code::Unavailable);
+    assert!(failure.message.contains("CPU") && failure.message.contains("no connection"), "{}", failure.message);
 }
 
 /// Its `drop_connections` runs in the driver's own task.

@@ -140,13 +140,19 @@ impl Book {
         self.reply(client, &Reply::ok(request, &granted));
     }
 
-    /// Answers an acquire that failed and forgets it.
-    pub(super) fn refused(&mut self, lease: LeaseId, refused: &Refused<Text>, waited_ms: u64) -> Option<Failure> {
+    /// Answers an acquire that failed and forgets it. `late_ms` is how late this process got its turns, where that matters.
+    pub(super) fn refused(
+        &mut self,
+        lease: LeaseId,
+        refused: &Refused<Text>,
+        waited_ms: u64,
+        late_ms: Option<u64>,
+    ) -> Option<Failure> {
         let mut record = self.forget(lease)?;
         let State::Acquiring(request) = record.state else { return None };
         record.metrics.wait_ms = waited_ms;
         record.metrics.wait_timeouts = u64::from(matches!(refused, Refused::Busy { .. } | Refused::Unavailable(_)));
-        let mut failure = describe::refused(refused, record.lease_ms);
+        let mut failure = describe::refused(refused, record.lease_ms, late_ms);
         if let Refused::Busy { holder, unchanged, .. } = refused {
             let note = record.blocker.take().unwrap_or_default();
             failure.holder = Some(Holder {

@@ -19,7 +19,20 @@ pub(super) fn reason(reason: CoreReason) -> LostReason {
     }
 }
 
-pub(super) fn refused(refused: &Refused<Text>, lease_ms: u64) -> Failure {
+/// `late_ms` is how late this process got its turns on the CPU, where that is much of an attempt's time.
+pub(super) fn refused(refused: &Refused<Text>, lease_ms: u64, late_ms: Option<u64>) -> Failure {
+    match (refused, late_ms) {
+        (Refused::Unavailable(last), Some(late_ms)) => Failure::new(
+            Code::Unavailable,
+            format!(
+                "no useful answer of DynamoDB was seen within the wait, and Leasekeeper's own process may be why: it got its turn on the CPU up to {late_ms} ms late, so it has too little CPU or was stopped; the last attempt: {last}"
+            ),
+        ),
+        _ => refused_in_time(refused, lease_ms),
+    }
+}
+
+fn refused_in_time(refused: &Refused<Text>, lease_ms: u64) -> Failure {
     match refused {
         Refused::Busy { retry_after, .. } => Failure {
             retry_after_ms: Some(retry_after.div_ceil(1_000)),
@@ -39,9 +52,10 @@ pub(super) fn refused(refused: &Refused<Text>, lease_ms: u64) -> Failure {
             format!("the row under this key is not a lock of protocol version 1 and is left alone: {text}"),
         ),
         Refused::GivenUp(CoreReason::Deadline | CoreReason::Thaw) => budget_exhausted(),
-        Refused::GivenUp(CoreReason::Shutdown) => {
-            Failure::new(Code::Unavailable, "Leasekeeper is ending here and grants no new locks: ask again once it runs anew")
-        }
+        Refused::GivenUp(CoreReason::Shutdown) => Failure::new(
+            Code::Unavailable,
+            "Leasekeeper is ending here and grants no new locks: ask again once it runs anew",
+        ),
         // Nobody is left to read this: it goes to the log.
         Refused::TakenBack => Failure::new(Code::Unavailable, "the client closed its connection while it waited"),
         Refused::GivenUp(reason) => {

@@ -4,6 +4,8 @@ mod book;
 mod budget;
 mod describe;
 mod follow;
+mod lateness;
+mod queue;
 mod requests;
 mod task;
 mod tell;

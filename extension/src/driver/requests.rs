@@ -26,11 +26,11 @@ impl<S: Store> Driver<S> {
     /// Sends what waits, as far as there are places.
     pub(super) fn send_queued(&mut self, now: Now) {
         while self.sent.len() < MAX_IN_FLIGHT
-            && let Some((request, queued)) = self.queue.pop_front()
+            && let Some((request, queued)) = self.queue.pop()
         {
             let waited = now.mono.saturating_sub(queued.mono);
-            if waited >= request.connect_timeout {
-                // The core is about to call its outcome unknown; sent now, it could land after that.
+            if waited >= request.timeout {
+                // Sent now it would have no time for an answer, and could land when its outcome is called unknown.
                 let response = nothing_known(Answer::Unavailable("too many requests under way".into()));
                 let _ = self.answers.send((request.no, response));
                 self.note_sent(&request, now);

@@ -3,22 +3,26 @@
 use super::book::{Book, Record, State};
 use super::budget::{self, RoundTrips};
 use super::follow::Followed;
+use super::lateness::Lateness;
+use super::queue::Queue;
 use super::requests::Sent;
 use super::{ClientId, Command, Gone, Surroundings, describe};
 use crate::clock;
 use crate::settings::Settings;
 use crate::store::{Note, Response, Store, Text};
-use leasekeeper_core::{
-    Acquire, Config, Core, Entropy, Input, LeaseId, LostReason, Micros, Now, RequestNo, StoreRequest,
-};
+use leasekeeper_core::{Acquire, Config, Core, Entropy, Input, LeaseId, LostReason, Micros, Now, RequestNo};
 use leasekeeper_wire::{self as wire, Checked, Code, Failure, Metrics, Reply};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 /// Leases held, waited for or being given back at a time: each may keep a request under way.
 const MAX_LEASES: usize = 1_024;
+
+/// How often all other tasks get their turn before a timer is served. With one turn what came in is read; with the next it is
+/// passed on.
+const HEARING: usize = 4;
 
 pub(super) async fn run<S: Store>(
     settings: Result<Settings, String>,
@@ -36,15 +40,18 @@ pub(super) async fn run<S: Store>(
         answers,
         book,
         sent: BTreeMap::new(),
-        queue: VecDeque::new(),
+        queue: Queue::default(),
         trips: RoundTrips::default(),
+        lateness: Lateness::default(),
         last_answer: clock::now(),
         asked_last: None,
         followed: None,
         leaving: None,
     };
     loop {
-        let wakeup = driver.wakeup();
+        let wakeup = driver.core.next_wakeup();
+        driver.lateness.expect(clock::now(), wakeup);
+        let wakeup = wakeup.map(Duration::from_micros);
         tokio::select! {
             // Answers first: they may be what a command would wait for.
             biased;
@@ -53,10 +60,33 @@ pub(super) async fn run<S: Store>(
                 Some(command) => driver.command(command),
                 None => return,
             },
-            () = tokio::time::sleep(wakeup.unwrap_or(Duration::MAX)), if wakeup.is_some() => driver.handle(Input::Tick),
+            () = tokio::time::sleep(wakeup.unwrap_or(Duration::MAX)), if wakeup.is_some() => {
+                if driver.surroundings.freezes {
+                    hear(&mut driver, &mut answered, &mut commands).await;
+                }
+                driver.handle(Input::Tick);
+            }
         }
         driver.follow();
         driver.leave_if_done();
+    }
+}
+
+/// Hears what has arrived before time alone renews anything: after a thaw, an INVOKE that lies unread may be about to end the
+/// lease's invocation, and a process that gets little processor time finds both its timer and its INVOKE due.
+async fn hear<S: Store>(
+    driver: &mut Driver<S>,
+    answered: &mut mpsc::UnboundedReceiver<(RequestNo, Response)>,
+    commands: &mut mpsc::UnboundedReceiver<Command>,
+) {
+    for _ in 0..HEARING {
+        tokio::task::yield_now().await;
+    }
+    while let Ok((no, response)) = answered.try_recv() {
+        driver.answered(no, response);
+    }
+    while let Ok(command) = commands.try_recv() {
+        driver.command(command);
     }
 }
 
@@ -70,9 +100,10 @@ pub(super) struct Driver<S> {
     pub(super) book: Arc<Mutex<Book>>,
     /// Requests under way.
     pub(super) sent: BTreeMap<RequestNo, Sent>,
-    /// Requests that wait for a place: renewals in front.
-    pub(super) queue: VecDeque<(StoreRequest<Text>, Now)>,
+    /// Requests that wait for a place.
+    pub(super) queue: Queue,
     pub(super) trips: RoundTrips,
+    pub(super) lateness: Lateness,
     pub(super) last_answer: Now,
     /// The invocation that asked for a lock last.
     pub(super) asked_last: Option<Text>,
@@ -100,12 +131,9 @@ impl<S: Store> Driver<S> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wakeup(&self) -> Option<Duration> {
-        self.core.next_wakeup().map(Duration::from_micros)
-    }
-
     pub(super) fn handle(&mut self, input: Input<Text>) {
         let now = clock::now();
+        self.lateness.turn(now);
         self.core.handle(now, input, &mut Random);
         while let Some(output) = self.core.poll() {
             self.perform(output, now);

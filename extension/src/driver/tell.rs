@@ -4,21 +4,19 @@ use super::describe;
 use super::task::Driver;
 use crate::log::key_shown;
 use crate::store::{Store, Text};
-use leasekeeper_core::{LeaseId, Micros, Now, Op, Output, Refused};
-use leasekeeper_wire::{Code, EventKind};
+use leasekeeper_core::{LeaseId, Micros, Now, Output, Refused};
+use leasekeeper_wire::{Code, EventKind, LostReason};
 
 impl<S: Store> Driver<S> {
     pub(super) fn perform(&mut self, output: Output<Text>, now: Now) {
         match output {
-            Output::Send(request) => match request.op {
-                Op::Renew { .. } => self.queue.push_front((request, now)),
-                _ => self.queue.push_back((request, now)),
-            },
+            Output::Send(request) => self.queue.push(request, now),
             Output::Granted { lease, owner, valid } => self.granted(lease, &owner, valid, now),
             Output::Refused(lease, refused) => {
                 let key = self.shown(lease);
                 let waited_ms = self.waited_ms(lease, now);
-                let failure = self.book().refused(lease, &refused, waited_ms);
+                let late_ms = self.late_ms(lease, now);
+                let failure = self.book().refused(lease, &refused, waited_ms, late_ms);
                 if refused == Refused::TakenBack {
                     tracing::info!(lease, key, waited_ms, "not acquired: its client left while it waited");
                 } else if let Some(failure) = failure {
@@ -33,7 +31,8 @@ impl<S: Store> Driver<S> {
                 book.event(lease, EventKind::Renewed);
             }
             Output::Danger(lease) => {
-                tracing::warn!(lease, key = self.shown(lease), "no renewal confirmed for most of the lease");
+                let late_ms = self.late_ms(lease, now);
+                tracing::warn!(lease, key = self.shown(lease), late_ms, "no renewal confirmed for most of the lease");
                 self.book().event(lease, EventKind::Danger);
             }
             Output::Recovered(lease) => {
@@ -42,7 +41,8 @@ impl<S: Store> Driver<S> {
             }
             Output::Lost(lease, reason) => {
                 let reason = describe::reason(reason);
-                tracing::warn!(lease, key = self.shown(lease), %reason, "lost");
+                let late_ms = self.late_ms(lease, now).filter(|_| reason == LostReason::Expired);
+                tracing::warn!(lease, key = self.shown(lease), %reason, late_ms, "lost");
                 self.book().lost(lease, reason);
             }
             Output::Released { lease, confirmed } => self.released(lease, confirmed),
@@ -74,6 +74,13 @@ impl<S: Store> Driver<S> {
             let code = Code::ReleaseUnconfirmed;
             tracing::error!(lease, key, %code, "release unconfirmed: the row may stand until its lease is over");
         }
+    }
+
+    /// How late this process got its turns lately, where that is much of the time that a request of this lease has.
+    fn late_ms(&mut self, lease: LeaseId, now: Now) -> Option<u64> {
+        let late_ms = self.lateness.worst(now) / 1_000;
+        let lease_ms = self.book().record(lease).map(|record| record.lease_ms)?;
+        (late_ms * 4 >= (lease_ms / 6).min(1_000)).then_some(late_ms)
     }
 
     fn waited_ms(&self, lease: LeaseId, now: Now) -> u64 {
