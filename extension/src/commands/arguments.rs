@@ -165,7 +165,7 @@ impl Line {
                 own => return self.unexpected(own),
             }
         }
-        match (key, version.filter(|version| !version.is_empty())) {
+        match (key, version) {
             (Some(key), Some(version)) => Ok(Command::Break { key, version }),
             (None, _) => wrong("which KEY?"),
             (Some(_), None) => wrong(
@@ -289,6 +289,9 @@ impl Line {
     fn text(&mut self, into: &mut Option<String>, name: &str) -> Result<(), Reading> {
         let value = self.parser.value()?;
         let Ok(value) = value.into_string() else { return wrong(format!("{name} is not UTF-8")) };
+        if value.is_empty() {
+            return wrong(format!("{name} is empty"));
+        }
         match into.replace(value) {
             None => Ok(()),
             Some(_) => wrong(format!("{name} is given twice")),
@@ -378,7 +381,9 @@ mod tests {
             ("inspect k --table a/b", "--table must be the name"),
             ("list all", "\"all\" is one argument too many"),
             ("break k", "--if-version is required"),
-            ("break k --if-version=", "--if-version is required"),
+            ("break k --if-version=", "--if-version is empty"),
+            ("list --region=", "--region is empty"),
+            ("list --endpoint-url=", "--endpoint-url is empty"),
             ("break --if-version v", "which KEY?"),
             ("table", "`table create` or `table check`?"),
             ("table drop", "`table create` or `table check`?"),
@@ -386,7 +391,7 @@ mod tests {
             ("run --key k", "which COMMAND?"),
             ("run --key k --", "which COMMAND?"),
             ("run -- ls", "--key is required"),
-            ("run --key= -- ls", "the key has 0 bytes"),
+            ("run --key= -- ls", "--key is empty"),
             ("run --key k --lease-ms 99 -- ls", "from 100 to 86400000"),
             ("run --key k --sidecar --table locks -- ls", "the sidecar has its own table"),
             ("run --key k --json -- ls", "no --json"),

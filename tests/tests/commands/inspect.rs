@@ -74,7 +74,7 @@ async fn a_row_that_stays_the_same_for_its_lease_is_abandoned_and_for_less_unver
 /// Begins to inspect `k` and changes its row once that was read.
 async fn meanwhile(item: Option<Value>) -> Value {
     let dynamo = Dynamo::start().await;
-    dynamo.put_raw(row("k", "o", "v", 20_000));
+    dynamo.put_raw(row("k", "o", "v", 5_000));
     let child = leasekeeper(&dynamo, COMMANDS, &["inspect", "k", "--json"]).spawn().expect("the program starts");
     assert!(dynamo.until(Duration::from_secs(10), |sent| sent.iter().any(|sent| sent.answered.is_some())).await);
     match item {
@@ -90,7 +90,7 @@ async fn meanwhile(item: Option<Value>) -> Value {
 async fn a_row_that_goes_or_gets_another_owner_while_it_is_watched_is_told_so() {
     let gone = meanwhile(None).await;
     assert_eq!((&gone["state"], &gone["row"]), (&json!("free"), &Value::Null), "{gone}");
-    let handed = meanwhile(Some(row("k", "another", "w", 20_000))).await;
+    let handed = meanwhile(Some(row("k", "another", "w", 5_000))).await;
     assert_eq!((&handed["state"], &handed["row"]["owner"]), (&json!("held"), &json!("another")), "{handed}");
 }
 

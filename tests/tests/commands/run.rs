@@ -4,10 +4,13 @@ use crate::{Ended, finish, leasekeeper, signal};
 use rustix::process::Signal;
 use serde_json::json;
 use std::path::Path;
+use std::process::Stdio;
 use std::time::Duration;
 use tempfile::TempDir;
 use testkit::dynamo::{Dynamo, Operation, Recorded, row};
+use testkit::programs::built;
 use testkit::sidecar::Sidecar;
+use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep};
 
@@ -162,6 +165,33 @@ async fn a_signal_while_it_waits_ends_the_wait_and_leaves_no_row() {
     let ended = finish(child).await;
     assert_eq!((ended.code, ended.out.as_str()), (Some(130), ""), "{ended:?}");
     assert_eq!(dynamo.item("k"), Some(row("k", "o", "v", 30_000)));
+}
+
+/// `script`, which every Debian has, gives it a terminal.
+#[tokio::test]
+async fn on_a_terminal_the_command_reads_from_it_and_hears_of_ctrl_c_once() {
+    let dynamo = Dynamo::start().await;
+    let home = scratch();
+    let lines = "trap 'echo int >> ints' INT; read line; echo \"$line\" > line; while [ ! -e end ]; do sleep 0.01; done; exit 9";
+    std::fs::write(home.path().join("lines.sh"), lines).expect("a file");
+    let run = format!("exec {} run --key k -- sh lines.sh", built("leasekeeper").display());
+    let mut command = Command::new("script");
+    command.args(["-qec", &run, "/dev/null"]).env_clear().envs(dynamo.env_as("run")).env("PATH", "/usr/bin:/bin");
+    command.current_dir(home.path()).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+    let mut child = start(command);
+    let mut keyboard = child.stdin.take().expect("it is piped");
+    keyboard.write_all(b"hello\n").await.expect("the terminal takes it");
+    made(&home.path().join("line")).await;
+    assert_eq!(std::fs::read_to_string(home.path().join("line")).expect("a line"), "hello\n");
+    keyboard.write_all(b"\x03").await.expect("the terminal takes it");
+    made(&home.path().join("ints")).await;
+    // A second one would follow at once.
+    sleep(Duration::from_millis(100)).await;
+    assert_eq!(std::fs::read_to_string(home.path().join("ints")).expect("a line"), "int\n");
+    assert!(dynamo.item("k").is_some(), "the command still works");
+    std::fs::write(home.path().join("end"), "").expect("a file");
+    assert_eq!(finish(child).await.code, Some(9));
+    assert_eq!(dynamo.item("k"), None);
 }
 
 #[tokio::test]

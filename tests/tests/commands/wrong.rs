@@ -80,6 +80,16 @@ async fn no_table_and_no_possible_table_are_told_before_anything_is_asked() {
 }
 
 #[tokio::test]
+async fn a_wrong_setting_is_named_by_what_needs_it_and_stands_in_nobody_elses_way() {
+    let dynamo = with_a_row().await;
+    let wrong = [("LEASEKEEPER_LEASE_MS", "5")];
+    let run = with(&dynamo, COMMAND_LINES[5].0, &wrong).await;
+    run.assert_failed(78, &["LEASEKEEPER_LEASE_MS is \"5\": it must be a whole number of milliseconds"]);
+    assert!(dynamo.requests().is_empty());
+    with(&dynamo, &["list"], &wrong).await.assert_done(&["1 lock row;"]);
+}
+
+#[tokio::test]
 async fn a_missing_permission_names_the_action_and_is_not_asked_for_again() {
     for (arguments, operation, action) in COMMAND_LINES {
         let dynamo = with_a_row().await;
