@@ -1,6 +1,8 @@
 //! The tests' function in each language of a handler: the same events, deeds and words in all three.
 
+use crate::dynamo::Dynamo;
 use crate::programs::{built, node_path, python_path, repository};
+use crate::rie::RieConfig;
 use crate::sandbox::{Builder, Program, Sandbox};
 use std::fmt;
 
@@ -37,9 +39,40 @@ impl Language {
                 Program::new(interpreter).arg("-u").arg(loops).arg(repository("tests/functions/python/locks.py"))
             }
             Self::Node => {
+                // By its path, which AWS's emulator wants.
+                let paths = std::env::var_os("PATH").expect("PATH is set");
+                let node = std::env::split_paths(&paths).map(|folder| folder.join("node")).find(|path| path.is_file());
                 let loops = repository("tests/functions/node/runtime.mjs");
-                Program::node(loops).arg(repository("tests/functions/node/locks.mjs"))
+                Program::new(node.expect("node is on PATH"))
+                    .arg(loops)
+                    .arg(repository("tests/functions/node/locks.mjs"))
             }
+        }
+    }
+
+    /// The same under AWS's own emulator, and in Python in AWS's own runtime client.
+    ///
+    /// # Panics
+    /// What it needs was not fetched; says what to do.
+    pub fn emulated(self, dynamo: &Dynamo, timeout_s: u32) -> RieConfig {
+        let mut env: Vec<_> = dynamo.env().into_iter().chain(self.variables()).collect();
+        env.push(("LEASEKEEPER_PLAIN_KEYS", "true".to_owned()));
+        let (runtime, directory) = match self {
+            Self::Python => {
+                let interpreter = repository(".tools/awslambdaric/bin/python");
+                assert!(interpreter.is_file(), "{} is missing: run `make tools`", interpreter.display());
+                let client = Program::new(interpreter).arg("-u").arg("-m").arg("awslambdaric").arg("locks.handler");
+                (client, repository("tests/functions/python"))
+            }
+            Self::Rust | Self::Node => (self.function(), repository(".")),
+        };
+        RieConfig {
+            extension: built("leasekeeper"),
+            runtime,
+            directory,
+            env: env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+            timeout_s,
+            concurrency: None,
         }
     }
 
@@ -56,7 +89,7 @@ impl Language {
     }
 
     /// An environment with this function and the extension.
-    pub fn environment(self, dynamo: &crate::dynamo::Dynamo) -> Builder {
+    pub fn environment(self, dynamo: &Dynamo) -> Builder {
         Sandbox::builder()
             .extension(built("leasekeeper"))
             .runtime(self.function())

@@ -13,7 +13,11 @@ const deeds = {
   async sleep(ms) {
     await sleep(ms);
   },
-  /** Nothing else runs meanwhile. */
+  /** Nothing of this process runs meanwhile. */
+  async block(ms) {
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
+  },
+  /** The same, with all of a CPU. */
   async spin(ms) {
     const end = performance.now() + ms;
     while (performance.now() < end);

@@ -68,11 +68,10 @@ def child(command):
 def fork(ms):
     """A forked child that uses its parent's lock while the parent lives, and when it has been dead for so long."""
     lease, parent = current_lease(Lock), os.getpid()
-    made = os.fork()
-    if made:
-        print("child", made, flush=True)
+    if os.fork():
         return
     os.setsid()
+    print("child", os.getpid(), flush=True)
     use_of_another(lease, "living")
     while os.getppid() == parent:
         time.sleep(0.001)
@@ -149,6 +148,7 @@ def transact(client, items):
 
 DEEDS = {
     "sleep": lambda ms: time.sleep(ms / 1_000),
+    "block": lambda ms: time.sleep(ms / 1_000),
     "spin": spin,
     "exit": os._exit,
     "abort": lambda _: os.abort(),

@@ -126,15 +126,14 @@ def lend(client, how):
     """Who inherits the connection is no part of this process's group, and lives on."""
     parent, descriptor = os.getpid(), client.socket.fileno()
     if how == "fork":
-        child = os.fork()
-        if child == 0:
+        if os.fork() == 0:
             os.setsid()
+            print("child", os.getpid(), flush=True)
             heir.use(client.socket, client.lease, parent)
             os._exit(0)
     else:
         arguments = [sys.executable, heir.__file__, str(descriptor), str(client.lease), str(parent)]
-        child = subprocess.Popen(arguments, pass_fds=[descriptor], start_new_session=True).pid
-    print("child", child, flush=True)
+        print("child", subprocess.Popen(arguments, pass_fds=[descriptor], start_new_session=True).pid, flush=True)
 
 
 def run(steps, request_id, deadline_ms):

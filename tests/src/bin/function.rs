@@ -128,7 +128,7 @@ async fn deeds(deeds: &[(String, Value)], lease: Option<&Lease>, context: &Conte
         let text = argument.as_str().unwrap_or("");
         match deed.as_str() {
             "sleep" => sleep(time).await,
-            "spin" => drop(compute(time)),
+            "block" => std::thread::sleep(time),
             "word" => println!("word {text} {}", monotonic().as_nanos()),
             "child" => println!("child {}", child(text)),
             "checks" => checks(lease.expect("under a lock"), time).await?,

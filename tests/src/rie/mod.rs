@@ -186,10 +186,48 @@ impl Rie {
         }
     }
 
+    /// The id, as this process sees it, of the process with this name among those that the emulator has started.
+    pub fn process(&self, name: &str) -> Option<u32> {
+        let all: Vec<_> =
+            std::fs::read_dir("/proc").ok()?.flatten().filter_map(|entry| relation(&entry.path())).collect();
+        let mut family = vec![self.child.id()?];
+        // A process is listed once, so each turn finds new ones or none.
+        while let Some(more) = Some(children(&all, &family)).filter(|more| !more.is_empty()) {
+            if let Some((pid, ..)) = all.iter().find(|(pid, _, named)| more.contains(pid) && named == name) {
+                return Some(*pid);
+            }
+            family.extend(more);
+        }
+        None
+    }
+
     /// The lock socket's path.
     pub fn socket(&self) -> PathBuf {
         self.tmp.path().join("leasekeeper/lock.sock")
     }
+}
+
+impl Drop for Rie {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the log of the emulator at {}:\n{}", self.address, self.log());
+        }
+    }
+}
+
+/// Who is a child of these, and not among them yet.
+fn children(all: &[(u32, u32, String)], family: &[u32]) -> Vec<u32> {
+    let child =
+        |(pid, parent, _): &(u32, u32, String)| (family.contains(parent) && !family.contains(pid)).then_some(*pid);
+    all.iter().filter_map(child).collect()
+}
+
+/// A process's id, its parent's and its name, of its directory in /proc.
+fn relation(process: &Path) -> Option<(u32, u32, String)> {
+    let stat = std::fs::read_to_string(process.join("stat")).ok()?;
+    let (head, rest) = stat.rsplit_once(") ")?;
+    let (pid, name) = head.split_once(" (")?;
+    Some((pid.parse().ok()?, rest.split(' ').nth(1)?.parse().ok()?, name.to_owned()))
 }
 
 /// An address that was free a moment ago: the emulator takes no port 0.

@@ -23,6 +23,7 @@ pub(super) struct Inner {
     pub(super) tmp: TempDir,
     pub(super) frozen: AtomicBool,
     pub(super) invoke_offset: AtomicI64,
+    pub(super) timeout: Mutex<Duration>,
     pub(super) shutdowns: Mutex<Vec<Shutdown>>,
     pub(super) plan: Plan,
     /// The APIs' `host:port`.
@@ -99,7 +100,7 @@ impl Inner {
     async fn invoke(self: Arc<Self>, id: String, body: String, early: oneshot::Sender<Outcome>) -> Invocation {
         let asked = Instant::now();
         let turn = self.turn.lock().await;
-        let deadline = Instant::now() + self.plan.timeout;
+        let deadline = Instant::now() + *self.timeout.lock().expect("no holder panics");
         let begun = Instant::now();
         let starts = !self.live();
         let ready = self.make_ready(deadline).await;

@@ -183,6 +183,11 @@ impl Sandbox {
         self.inner.invoke_offset.store(milliseconds, Ordering::SeqCst);
     }
 
+    /// The time-out of invocations that begin from now on, as after a change of the function's configuration.
+    pub fn set_timeout(&self, timeout: Duration) {
+        *self.inner.timeout.lock().expect("no holder panics") = timeout;
+    }
+
     /// Answers the extension's parked (or else its next) request for an event with this instead.
     pub fn inject(&self, fault: Fault) {
         self.inner.shared.modify(|state| state.next_faults.push_back(fault));

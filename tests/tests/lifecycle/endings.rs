@@ -13,7 +13,7 @@ const SLOW: Duration = Duration::from_millis(300);
 const ROW: &str = "handler-ends";
 
 /// The ways in which a handler of this language can end, and the event that makes it.
-fn endings(language: Language) -> Vec<(&'static str, Value)> {
+pub(super) fn endings(language: Language) -> Vec<(&'static str, Value)> {
     let mut all = vec![("returns", json!({"deeds": []})), ("fails", json!({"deeds": [["fail", "mine"]]}))];
     // Cut off by a time-out that the application has put around its locked handler.
     let cut_off = json!({"deeds": [["sleep", 60_000]], "give_up_ms": 200});
@@ -26,7 +26,7 @@ fn endings(language: Language) -> Vec<(&'static str, Value)> {
     all
 }
 
-fn under(key: &str, event: &Value) -> Value {
+pub(super) fn under(key: &str, event: &Value) -> Value {
     let mut event = event.clone();
     event["key"] = key.into();
     event
@@ -53,11 +53,7 @@ async fn the_row_is_gone_before_the_response(language: Language) {
             Outcome::Response(_) => assert!(matches!(call.outcome, Outcome::Response(_)), "{:?}", call.outcome),
             own => assert_eq!(told(&call.outcome), told(&own), "{ending}: the handler's own error, as without a lock"),
         }
-        figure(
-            ROW,
-            &format!("{language}, {ending}: response after the delete by"),
-            in_ms(call.answered - freed.committed),
-        );
+        figure(ROW, "response after the delete by", in_ms(call.answered - freed.committed));
     }
 }
 
@@ -147,7 +143,7 @@ async fn a_lost_lock_ends_its_handler(language: Language) {
     // Its next renewal finds out, a third of the lease after the one before.
     assert!(call.answered - taken < Duration::from_millis(900), "{:?}", call.answered - taken);
     assert_eq!(db.item("k"), Some(theirs), "the lock's new holder is not disturbed");
-    figure(ROW, &format!("{language}, lock taken away: Lost told to the caller after"), in_ms(call.answered - taken));
+    figure(ROW, "lease 0.9 s, lock taken away: Lost told to the caller after", in_ms(call.answered - taken));
 }
 
 #[tokio::test]

@@ -40,7 +40,7 @@ async fn dies_in_the_middle_of_a_hold(language: Language) {
     assert!(env.log_text(Role::Runtime).contains("refused lost extension_failed"), "{}", env.log_text(Role::Runtime));
     let told = last_word(&env.log_text(Role::Runtime), "refused") - killed;
     // Checks are 20 ms apart, and no answer is waited for that cannot come.
-    assert!(told <= Duration::from_millis(60) + lateness.of_turns(3), "{told:?}");
+    assert!(told <= Duration::from_millis(60) + lateness.of_turns(6), "{told:?}");
     assert!(env.socket().exists(), "what a killed process leaves behind");
 
     let (call, guard) = waiting.await.unwrap();
@@ -48,7 +48,7 @@ async fn dies_in_the_middle_of_a_hold(language: Language) {
     let Outcome::Error { kind, message } = &call.outcome else { panic!("{:?}", call.outcome) };
     assert_eq!(*kind, language.error("Lost"), "{message}");
     assert!(message.contains("extension_failed"), "{message}");
-    assert!(call.answered - killed < Duration::from_millis(500), "no hang: {:?}", call.answered - killed);
+    assert!(call.answered - killed < Duration::from_secs(1), "no hang: {:?}", call.answered - killed);
     let crash = Some(Outcome::Error { kind: "Extension.Crash".into(), message: String::new() });
     let afterwards = call.afterwards.map(|after| match after {
         Outcome::Error { kind, .. } => Outcome::Error { kind, message: String::new() },
@@ -64,9 +64,9 @@ async fn dies_in_the_middle_of_a_hold(language: Language) {
         "a socket that was left behind is in nobody's way: {again:?}"
     );
     assert_eq!(env.starts(Role::Extension), 2);
-    figure(ROW, &format!("{language}: handler's check says Lost after the kill"), in_tenths(told));
-    figure(ROW, &format!("{language}: invocation failed after the kill"), in_tenths(call.answered - killed));
-    figure(ROW, &format!("{language}, lease 1.2 s: taken after the last write"), rows::in_ms(after));
+    figure(ROW, "handler's check says Lost after the kill", in_tenths(told));
+    figure(ROW, "invocation failed after the kill", in_tenths(call.answered - killed));
+    figure(ROW, "lease 1.2 s: taken after the last write", rows::in_ms(after));
 }
 
 #[tokio::test]
@@ -95,8 +95,9 @@ async fn who_never_looks_does_not_hang(language: Language, work: Value, notice: 
     let call = call.over().await;
     let Outcome::Error { kind, message } = &call.outcome else { panic!("{:?}", call.outcome) };
     assert_eq!(kind, expected, "{message}");
-    assert!(call.answered - killed < Duration::from_millis(500), "{:?}", call.answered - killed);
-    figure(ROW, &format!("{language}, handler never looks: {kind} after the kill"), in_tenths(call.answered - killed));
+    assert!(call.answered - killed < Duration::from_secs(1), "{:?}", call.answered - killed);
+    let what = if notice.is_zero() { "Extension.Crash" } else { "Lost" };
+    figure(ROW, &format!("handler never looks: {what} after the kill"), in_tenths(call.answered - killed));
 }
 
 #[tokio::test]
@@ -110,7 +111,7 @@ async fn work_that_waits_and_never_looks_is_ended_by_its_library() {
 #[tokio::test]
 async fn work_that_blocks_and_never_looks_is_ended_by_the_platform() {
     for language in [Language::Rust, Language::Python, Language::Node] {
-        let blocks = json!({"key": "k", "deeds": [["spin", 60_000]]});
+        let blocks = json!({"key": "k", "deeds": [["block", 60_000]]});
         who_never_looks_does_not_hang(language, blocks, Duration::ZERO, "Extension.Crash").await;
     }
 }

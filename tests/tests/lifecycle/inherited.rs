@@ -51,7 +51,7 @@ fn unix_sockets() -> BTreeSet<String> {
 }
 
 /// Kills the handler: its lock is free at once, though its child lives.
-async fn free_on_the_handlers_death(db: &Dynamo, env: &Sandbox, child: &Child, what: &str) {
+async fn free_on_the_handlers_death(db: &Dynamo, env: &Sandbox, child: &Child) {
     let lateness = Lateness::watch();
     let killed = Instant::now();
     env.kill_runtime().unwrap();
@@ -59,7 +59,7 @@ async fn free_on_the_handlers_death(db: &Dynamo, env: &Sandbox, child: &Child, w
     let took = freed.asked - killed;
     assert!(took <= at_a_death(&lateness), "{took:?}");
     assert!(child.lives(), "it was the handler's death, not the child's");
-    figure(ROW, &format!("{what}: free after the handler's death"), in_tenths(freed.committed - killed));
+    figure(ROW, "free after the handler's death, its child living", in_tenths(freed.committed - killed));
 }
 
 /// A program that the handler starts gets nothing of its locks.
@@ -73,7 +73,7 @@ async fn a_program_inherits_nothing(language: Language) {
     assert!(of_handler.intersection(&unix_sockets()).next().is_some(), "the lock's connection is open");
     let of_child = sockets(child.0.as_raw_nonzero().get().unsigned_abs());
     assert_eq!(of_handler.intersection(&of_child).collect::<Vec<_>>(), Vec::<&String>::new(), "{language}");
-    free_on_the_handlers_death(&db, &env, &child, &format!("{language}, a program was started")).await;
+    free_on_the_handlers_death(&db, &env, &child).await;
 }
 
 #[tokio::test]
@@ -107,7 +107,7 @@ async fn a_forked_child_may_not_use_the_guard_of_a_python_handler_living_or_dead
         db.item("k").is_some() && db.count(Operation::DeleteItem) == 0,
         "the parent's lock is not the child's to release"
     );
-    free_on_the_handlers_death(&db, &env, &child, "Python, forked").await;
+    free_on_the_handlers_death(&db, &env, &child).await;
     env.wait_for_log(Role::Runtime, "child of a dead parent: release ").await.unwrap();
     let told = env.log_text(Role::Runtime);
     let uses: Vec<_> = told.lines().filter_map(|line| line.strip_prefix("child of a ")).collect();
@@ -125,7 +125,7 @@ async fn lent(how: &str) {
     let _call = env.begin(steps([acquire("k"), lend, for_ever()]));
     let child = Child::of(&env).await;
     assert!(db.item("k").is_some());
-    free_on_the_handlers_death(&db, &env, &child, &format!("raw client, descriptor by {how}")).await;
+    free_on_the_handlers_death(&db, &env, &child).await;
     env.wait_for_log(Role::Runtime, "heir: acquire ").await.unwrap();
     let told = env.log_text(Role::Runtime);
     let uses: Vec<_> = told.lines().filter_map(|line| line.strip_prefix("heir: ")).collect();

@@ -4,6 +4,7 @@
 mod away;
 mod both_die;
 mod death;
+mod emulator;
 mod endings;
 mod extension_dies;
 mod freeze;
