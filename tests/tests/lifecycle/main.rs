@@ -3,8 +3,10 @@
 
 mod away;
 mod both_die;
+mod dead_connections;
 mod death;
 mod emulator;
+mod emptied_tmp;
 mod endings;
 mod extension_dies;
 mod freeze;
