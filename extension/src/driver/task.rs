@@ -24,10 +24,6 @@ const MAX_LEASES: usize = 1_024;
 /// passed on.
 const HEARING: usize = 4;
 
-/// How often all other tasks get their turn before a timer is served. With one turn what came in is read; with the next it is
-/// passed on.
-const HEARING: usize = 4;
-
 pub(super) async fn run<S: Store>(
     settings: Result<Settings, String>,
     surroundings: Surroundings,
@@ -73,24 +69,6 @@ pub(super) async fn run<S: Store>(
         }
         driver.follow();
         driver.leave_if_done();
-    }
-}
-
-/// Hears what has arrived before time alone renews anything: after a thaw, an INVOKE that lies unread may be about to end the
-/// lease's invocation, and a process that gets little processor time finds both its timer and its INVOKE due.
-async fn hear<S: Store>(
-    driver: &mut Driver<S>,
-    answered: &mut mpsc::UnboundedReceiver<(RequestNo, Response)>,
-    commands: &mut mpsc::UnboundedReceiver<Command>,
-) {
-    for _ in 0..HEARING {
-        tokio::task::yield_now().await;
-    }
-    while let Ok((no, response)) = answered.try_recv() {
-        driver.answered(no, response);
-    }
-    while let Ok(command) = commands.try_recv() {
-        driver.command(command);
     }
 }
 
@@ -249,7 +227,8 @@ impl<S: Store> Driver<S> {
             return Err(Failure::new(Code::Unavailable, message));
         }
         let remaining = ask.remaining_ms.map(Duration::from_millis);
-        let wait = budget::wait(settings, ask.wait_ms.map(Duration::from_millis), lease, remaining);
+        let wait = budget::wait(settings, ask.wait_ms.map(Duration::from_millis), lease, remaining)
+            .map_err(|kept| describe::too_late(remaining.unwrap_or_default(), kept))?;
         let max_hold = settings.max_hold.map(micros);
         let key: Text = ask.key.into();
         let lease_ms = u64::try_from(lease.as_millis()).unwrap_or(wire::MAX_LEASE_MS);
