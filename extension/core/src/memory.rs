@@ -31,13 +31,12 @@ impl<S> Observation<S> {
 pub(crate) struct Observations<S> {
     by_key: BTreeMap<S, Observation<S>>,
     by_use: BTreeMap<u64, S>,
-    uses: u64,
     limit: usize,
 }
 
 impl<S: Symbol> Observations<S> {
     pub(crate) fn new(limit: usize) -> Self {
-        Self { by_key: BTreeMap::new(), by_use: BTreeMap::new(), uses: 0, limit }
+        Self { by_key: BTreeMap::new(), by_use: BTreeMap::new(), limit }
     }
 
     /// Notes that `row` stands under `key`; any change restarts the observation.
@@ -47,9 +46,10 @@ impl<S: Symbol> Observations<S> {
             _ => seen_clock,
         };
         self.forget(key);
-        self.uses += 1;
-        self.by_use.insert(self.uses, key.clone());
-        self.by_key.insert(key.clone(), Observation { row: row.clone(), since, used: self.uses });
+        // No count of its own: two memories of the same rows in the same order are equal.
+        let used = self.by_use.last_key_value().map_or(0, |(last, _)| last + 1);
+        self.by_use.insert(used, key.clone());
+        self.by_key.insert(key.clone(), Observation { row: row.clone(), since, used });
         if self.by_key.len() > self.limit
             && let Some((_, oldest)) = self.by_use.pop_first()
         {
