@@ -1,16 +1,18 @@
-//! The shared vectors of a guard's validity, `tests/vectors/guard.json`, against the state of a connection.
+//! The shared vectors of a guard's validity and of waits' budgets, `guard.json` and `budgets.json` of `tests/vectors`.
 
+use crate::budget::{self, Wishes};
+use crate::settings::Settings;
 use crate::state::{Answered, Phase, State};
 use leasekeeper_wire::{Acquire, Op, Request};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 use tokio::sync::oneshot::Receiver;
 use tokio::sync::oneshot::error::TryRecvError;
 
-/// The file's cases, with every `<<TEXT*N>>` in what is received written out.
-fn cases() -> Vec<Value> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/vectors/guard.json");
+fn cases(file: &str) -> Vec<Value> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/vectors").join(file);
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let mut file: Value = serde_json::from_str(&text).expect("the vectors are JSON");
     serde_json::from_value(file["cases"].take()).expect("a list of cases")
@@ -140,7 +142,7 @@ impl Client {
 
 #[test]
 fn a_guards_validity_is_what_every_language_takes_it_for() {
-    let cases = cases();
+    let cases = cases("guard.json");
     assert!(cases.len() >= 60, "{}", cases.len());
     let mut names: Vec<_> = cases.iter().map(|case| case["name"].to_string()).collect();
     names.sort();
@@ -158,5 +160,28 @@ fn a_guards_validity_is_what_every_language_takes_it_for() {
             }
         }
         assert!(expectations > 0, "{} expects nothing", case["name"]);
+    }
+}
+
+#[test]
+fn a_wait_is_what_every_language_asks_for() {
+    for case in cases("budgets.json") {
+        let ms = |field: &str| case[field].as_u64().map(Duration::from_millis);
+        let wishes = Wishes { wait: ms("wait_ms"), lease: ms("lease_ms"), reserve: ms("reserve_ms") };
+        let settings = Settings { wait: ms("setting_wait_ms"), lease: ms("setting_lease_ms"), ..Settings::default() };
+        // A deadline that has passed leaves nothing.
+        let remaining = case["remaining_ms"].as_i64().map(|ms| Duration::from_millis(ms.max(0).unsigned_abs()));
+        match budget::plan(wishes, &settings, remaining) {
+            Ok(plan) => {
+                let bound = u64::try_from(plan.bound.as_millis()).expect("a few days");
+                assert_eq!(
+                    json!([plan.wait_ms, bound]),
+                    json!([case["sent_ms"], case["bound_ms"]]),
+                    "{}",
+                    case["name"]
+                );
+            }
+            Err(error) => assert_eq!(json!(error.code()), case["error"], "{}: {error}", case["name"]),
+        }
     }
 }

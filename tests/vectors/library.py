@@ -5,7 +5,8 @@ import inspect
 import json
 
 import leasekeeper
-from leasekeeper import KeyTemplate, LockError, _clock, _errors, _wire
+from leasekeeper import KeyTemplate, LockError, _budget, _clock, _errors, _wire
+from leasekeeper._settings import Settings
 from leasekeeper._state import Phase, State
 
 REQUEST_FIELDS = ("key", "request_id", "remaining_ms", "wait_ms", "lease_ms")
@@ -26,8 +27,22 @@ def results(cases):
     yield "the codes that have a class", {c.code for c in classes}, {*_errors.BY_CODE, "unknown"}
     for case in cases("keys.json"):
         yield case["name"], rendered(case["template"], case["values"]), case.get("key") or {"error": case["error"]}
+    for case in cases("budgets.json"):
+        yield case["name"], *planned(case)
     for case in cases("guard.json"):
         yield from Guard().run(case)
+
+
+def planned(case):
+    """What the library makes of a wish for time, and what it must."""
+    wishes = _budget.Wishes(case.get("wait_ms"), case.get("lease_ms"), case.get("reserve_ms"))
+    settings = Settings("", False, case.get("setting_wait_ms"), case.get("setting_lease_ms"))
+    expected = {name: case[name] for name in ("sent_ms", "bound_ms", "error") if name in case}
+    try:
+        plan = _budget.plan(wishes, settings, case["remaining_ms"])
+    except LockError as error:
+        return {"error": error.code}, expected
+    return {"sent_ms": plan.wait, "bound_ms": plan.bound}, expected
 
 
 def encoded(request):

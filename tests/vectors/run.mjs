@@ -12,6 +12,7 @@ const HERE = fileURLToPath(new URL('.', import.meta.url));
 const GRANT = { lease: 7, valid_ms: 1, lease_ms: 100, owner: 'o', table: 't', token: null, waited_ms: 0 };
 
 const part = createRequire(join(HERE, '../../layer/nodejs/leasekeeper/lib/index.js'));
+const { plan } = part('./budget.js');
 const { Elapsed } = part('./clock.js');
 const { LockError } = part('./errors.js');
 const { key } = part('./key.js');
@@ -95,10 +96,10 @@ function written({ code, message, details }) {
   return { code, message, ...snake(details) };
 }
 
-/** The key of a template, or the error's code. */
-function keyOf(template, values) {
+/** What is made, or the error's code. */
+function orError(make) {
   try {
-    return { key: key(template, values) };
+    return make();
   } catch (error) {
     if (!(error instanceof LockError)) throw error;
     return { error: error.code };
@@ -186,7 +187,21 @@ for (const { name, kind, word, read_as } of cases('words.json')) {
   check(name, kind === 'code' ? code : details.reason, read_as);
 }
 
-for (const { name, template, values, ...expected } of cases('keys.json')) check(name, keyOf(template, values), expected);
+for (const { name, template, values, ...expected } of cases('keys.json')) {
+  check(name, orError(() => ({ key: key(template, values) })), expected);
+}
+
+for (const { name, remaining_ms, setting_wait_ms, setting_lease_ms, wait_ms, lease_ms, reserve_ms, ...expected } of cases(
+  'budgets.json',
+)) {
+  const settings = { waitMs: setting_wait_ms, leaseMs: setting_lease_ms };
+  const planned = () => {
+    const wishes = { waitMs: wait_ms, leaseMs: lease_ms, reserveMs: reserve_ms };
+    const { waitMs = null, boundMs } = plan(wishes, settings, remaining_ms ?? undefined);
+    return { sent_ms: waitMs, bound_ms: boundMs };
+  };
+  check(name, orError(planned), expected);
+}
 
 for (const { name, line, ...expected } of cases('server_lines.json')) check(name, read(line), expected);
 

@@ -11,23 +11,32 @@ const WAIT: Duration = Duration::from_secs(5);
 const LEAST_RESERVE: Duration = Duration::from_secs(1);
 const MOST_RESERVE: Duration = Duration::from_secs(30);
 
+/// Kept of every invocation whatever the settings say: with less left, a lock could not be given back before the response.
+const KEPT: Duration = Duration::from_millis(200);
+
 /// The wait budget of an acquire with `remaining` left of its invocation, if it belongs to one.
 ///
-/// What is kept for the work comes off first; an invocation that has less than that left still gets one attempt.
+/// What is kept for the work comes off first. Where the settings do not say how much that is, an invocation that has less than
+/// the rule would keep still gets one attempt: a function with a time-out of 1 s could not lock anything otherwise.
+///
+/// # Errors
+/// No more is left than is kept in any case: how much that is.
 pub(super) fn wait(
     settings: &Settings,
     asked: Option<Duration>,
     lease: Duration,
     remaining: Option<Duration>,
-) -> Duration {
+) -> Result<Duration, Duration> {
     let wanted = asked.or(settings.wait);
-    match remaining {
-        None => wanted.unwrap_or(lease + WAIT),
-        Some(remaining) => {
-            let reserve = settings.reserve.unwrap_or_else(|| (remaining / 4).clamp(LEAST_RESERVE, MOST_RESERVE));
-            wanted.unwrap_or(WAIT).min(remaining.saturating_sub(reserve))
-        }
+    let Some(remaining) = remaining else {
+        return Ok(wanted.unwrap_or(lease + WAIT));
+    };
+    let kept = settings.reserve.unwrap_or_default().max(KEPT);
+    if remaining <= kept {
+        return Err(kept);
     }
+    let reserve = settings.reserve.unwrap_or_else(|| (remaining / 4).clamp(LEAST_RESERVE, MOST_RESERVE)).max(KEPT);
+    Ok(wanted.unwrap_or(WAIT).min(remaining.saturating_sub(reserve)))
 }
 
 /// Round trips that were seen to end in an answer: a lease that leaves less for one cannot be held.
@@ -80,29 +89,49 @@ mod tests {
 
     #[test]
     fn outside_an_invocation_a_wait_outlasts_one_dead_holder() {
-        assert_eq!(wait(&settings(&[]), None, LEASE, None), seconds(25.0));
-        assert_eq!(wait(&settings(&[]), Some(seconds(1.0)), LEASE, None), seconds(1.0));
+        assert_eq!(wait(&settings(&[]), None, LEASE, None), Ok(seconds(25.0)));
+        assert_eq!(wait(&settings(&[]), Some(seconds(1.0)), LEASE, None), Ok(seconds(1.0)));
     }
 
     #[test]
     fn inside_an_invocation_the_reserve_comes_off_first() {
         let settings = settings(&[]);
-        for (remaining, expected) in [(60.0, 5.0), (6.0, 4.5), (3.0, 2.0), (1.5, 0.5), (1.0, 0.0), (0.2, 0.0)] {
-            assert_eq!(wait(&settings, None, LEASE, Some(seconds(remaining))), seconds(expected), "{remaining} s left");
+        for (remaining, expected) in [(60.0, 5.0), (6.0, 4.5), (3.0, 2.0), (1.5, 0.5), (1.0, 0.0), (0.201, 0.0)] {
+            let wait = wait(&settings, None, LEASE, Some(seconds(remaining)));
+            assert_eq!(wait, Ok(seconds(expected)), "{remaining} s left");
         }
         assert_eq!(
             wait(&settings, Some(seconds(600.0)), LEASE, Some(seconds(300.0))),
-            seconds(270.0),
+            Ok(seconds(270.0)),
             "a quarter, at most 30 s"
         );
     }
 
     #[test]
+    fn no_time_is_left_once_only_the_reserve_is() {
+        let cases = [
+            (None, 0.2, 0.2),
+            (None, 0.001, 0.2),
+            (Some("2500"), 2.5, 2.5),
+            (Some("2500"), 0.001, 2.5),
+            (Some("0"), 0.2, 0.2),
+            (Some("0"), 0.0, 0.2),
+        ];
+        for (reserve, remaining, kept) in cases {
+            let reserve: Vec<_> = reserve.into_iter().map(|ms| ("LEASEKEEPER_RESERVE_MS", ms)).collect();
+            for asked in [None, Some(seconds(0.0)), Some(seconds(60.0))] {
+                let wait = wait(&settings(&reserve), asked, LEASE, Some(seconds(remaining)));
+                assert_eq!(wait, Err(seconds(kept)), "{remaining} s left");
+            }
+        }
+    }
+
+    #[test]
     fn settings_change_the_wait_and_the_reserve() {
-        let settings = settings(&[("LEASEKEEPER_WAIT_MS", "800"), ("LEASEKEEPER_RESERVE_MS", "100")]);
-        assert_eq!(wait(&settings, None, LEASE, Some(seconds(60.0))), seconds(0.8));
-        assert_eq!(wait(&settings, None, LEASE, Some(seconds(0.5))), seconds(0.4));
-        assert_eq!(wait(&settings, Some(seconds(2.0)), LEASE, None), seconds(2.0));
+        let settings = settings(&[("LEASEKEEPER_WAIT_MS", "800"), ("LEASEKEEPER_RESERVE_MS", "300")]);
+        assert_eq!(wait(&settings, None, LEASE, Some(seconds(60.0))), Ok(seconds(0.8)));
+        assert_eq!(wait(&settings, None, LEASE, Some(seconds(0.75))), Ok(seconds(0.45)));
+        assert_eq!(wait(&settings, Some(seconds(2.0)), LEASE, None), Ok(seconds(2.0)));
     }
 
     #[test]

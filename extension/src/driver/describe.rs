@@ -3,6 +3,7 @@
 use crate::store::Text;
 use leasekeeper_core::{LostReason as CoreReason, Refusal, Refused};
 use leasekeeper_wire::{Code, Failure, LostReason};
+use std::time::Duration;
 
 pub(super) fn reason(reason: CoreReason) -> LostReason {
     match reason {
@@ -62,6 +63,16 @@ fn refused_in_time(refused: &Refused<Text>, lease_ms: u64) -> Failure {
             Failure::new(Code::Unavailable, format!("the wait was ended from this side: {}", self::reason(*reason)))
         }
     }
+}
+
+/// Of an invocation with `remaining` left, `kept` are not there to wait in.
+pub(super) fn too_late(remaining: Duration, kept: Duration) -> Failure {
+    let message = format!(
+        "{} ms are left of the invocation, of which {} ms are kept for the work and for giving back (LEASEKEEPER_RESERVE_MS, at least 200 ms): nothing is sent",
+        remaining.as_millis(),
+        kept.as_millis()
+    );
+    Failure::new(Code::BudgetExhausted, message)
 }
 
 fn budget_exhausted() -> Failure {

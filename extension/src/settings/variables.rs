@@ -29,7 +29,7 @@ pub const VARIABLES: &[Variable] = &[
     variable(
         "LEASEKEEPER_RESERVE_MS",
         "max(1000, remaining / 4), at most 30000",
-        "What a wait leaves of the invocation for the work and for giving the lock back: 0 to 86400000.",
+        "What a wait leaves of the invocation for the work and for giving the lock back: 0 to 86400000. With no more left than is set here, or than 200, nothing is sent.",
     ),
     variable(
         "LEASEKEEPER_MAX_HOLD_MS",
