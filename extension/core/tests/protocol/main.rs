@@ -12,3 +12,4 @@ mod rules_giving_back;
 mod rules_holding;
 mod rules_waiting;
 mod script;
+mod standing;
