@@ -96,7 +96,7 @@ fn every_word_is_read_and_written_the_same() {
             else {
                 panic!("{name}: no error was read");
             };
-            (code.as_str(), json!(code))
+            (code.to_string(), json!(code))
         } else {
             let line = json!({"event": "lost", "lease": 1, "reason": word}).to_string();
             let Ok(ServerLine::Event(Event { kind: EventKind::Lost { reason }, .. })) =
@@ -104,7 +104,7 @@ fn every_word_is_read_and_written_the_same() {
             else {
                 panic!("{name}: no loss was read");
             };
-            (reason.as_str(), json!(reason))
+            (reason.to_string(), json!(reason))
         };
         assert_eq!(read_as, expected, "{name}");
         assert_eq!(written, read_as, "{name}: its Display form and its JSON form are one");

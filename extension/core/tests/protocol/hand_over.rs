@@ -140,3 +140,40 @@ fn a_hand_over_that_hangs_leaves_time_to_delete() {
     let outputs = script.answer(delete.expect("the row is deleted"), Answer::Done);
     assert!(outputs.contains(&Output::Released { lease: 1, confirmed: true }));
 }
+
+#[test]
+fn a_hand_over_that_shows_anothers_row_settles_the_release_without_a_delete() {
+    let (mut script, _) = crowd(1);
+    let put = one_send(&script.give(Input::Release(1)));
+    let other = Row { owner: 1, version: 2, lease_ms: 10_000 };
+    let outputs = script.answer(&put, Answer::Failed(shows(&other)));
+    assert!(
+        outputs.contains(&Output::Released { lease: 1, confirmed: true }) && sends(&outputs).is_empty(),
+        "{outputs:?}"
+    );
+}
+
+#[test]
+fn the_answer_to_another_keys_put_settles_no_release() {
+    let mut script = Script::new();
+    script.hold(1, KEY, 10_000, 0);
+    let delete = one_send(&script.give(Input::Release(1)));
+    let put = one_send(&script.give(Input::Acquire(acquire(2, KEY + 1, 10_000, 60 * SECOND))));
+    let outputs = script.answer(&put, Answer::Failed(shows(&Row { owner: 1, version: 2, lease_ms: 10_000 })));
+    assert!(!outputs.contains(&Output::Released { lease: 1, confirmed: true }), "{outputs:?}");
+    let outputs = script.answer(&delete, Answer::Done);
+    assert!(outputs.contains(&Output::Released { lease: 1, confirmed: true }));
+}
+
+#[test]
+fn a_delete_that_finds_the_row_gone_already_lets_the_next_waiter_look_at_once() {
+    let (mut script, _) = crowd(4);
+    for holder in 1..=3 {
+        let put = one_send(&script.give(Input::Release(holder)));
+        assert!(granted(&script.answer(&put, Answer::Done), holder + 1));
+    }
+    let delete = one_send(&script.give(Input::Release(4)));
+    assert!(matches!(delete.op, Op::Delete { .. }));
+    let look = one_send(&script.answer(&delete, Answer::Failed(Seen::Nothing)));
+    assert_eq!((look.lease, look.op), (5, Op::Read));
+}

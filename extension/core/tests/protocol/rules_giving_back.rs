@@ -295,3 +295,18 @@ fn where_draining_has_a_limit_what_is_still_held_then_lapses() {
     assert!(sends(&script.pass(2_200 * MS - 1)).is_empty(), "its client may still believe");
     assert!(is_delete(&one_send(&script.pass(1)).op, held.owner));
 }
+
+#[test]
+fn a_client_that_leaves_while_its_row_is_too_old_to_be_granted_was_never_granted() {
+    let mut script = Script::with(Config { freezes: false, ..Config::default() });
+    let put = one_send(&script.give(Input::Acquire(acquire(1, KEY, 10_000, 60 * SECOND))));
+    script.answer(&put, unknown());
+    script.jump(5 * SECOND);
+    let again = one_send(&script.tick());
+    // The first Put's row is found, and is renewed before it is granted.
+    let renewal = one_send(&script.answer(&again, Answer::Failed(shows(&row_of(&put)))));
+    assert!(matches!(renewal.op, Op::Renew { .. }));
+    let outputs = script.give(Input::Release(1));
+    assert!(outputs.contains(&Output::Refused(1, Refused::TakenBack)), "{outputs:?}");
+    assert!(is_delete(&one_send(&outputs).op, row_of(&put).owner));
+}

@@ -6,7 +6,7 @@ use leasekeeper_core::WrongRule;
 /// A mistake that is not seen in so many schedules is not seen.
 const MOST: u64 = 20_000;
 
-fn check(name: &str, mistake: Mistake, broken: Option<Broken>, profile: Profile, by: Rule) {
+fn check(row: &str, name: &str, mistake: Mistake, broken: Option<Broken>, profile: Profile, by: Rule) {
     let watched = Watched::only(&[by]);
     let found = (0..MOST).find(|seed| {
         let outcome = World::watch(Plan::new(*seed, profile, broken), mistake, watched);
@@ -14,14 +14,14 @@ fn check(name: &str, mistake: Mistake, broken: Option<Broken>, profile: Profile,
     });
     let schedules = found.unwrap_or_else(|| panic!("{by:?} does not catch {name} in {MOST} {profile:?} schedules")) + 1;
     let (name, promise) = (name.replace('_', " "), by.promise());
-    println!("figure: mistakes | {name} | {by:?} ({promise}), {profile:?} schedule {schedules}");
+    println!("figure: {row} | {name} | {by:?} ({promise}), {profile:?} schedule {schedules}");
 }
 
 macro_rules! mistakes {
     ($($name:ident: $mistake:expr, $profile:ident, $rule:ident;)+) => {
         $(#[test]
         fn $name() {
-            check(stringify!($name), $mistake, None, Profile::$profile, Rule::$rule);
+            check("mistakes", stringify!($name), $mistake, None, Profile::$profile, Rule::$rule);
         })+
 
         /// What the mistakes above are caught by.
@@ -85,7 +85,7 @@ macro_rules! assumptions {
     ($($name:ident: $broken:ident, $profile:ident, $rule:ident;)+) => {
         $(#[test]
         fn $name() {
-            check(stringify!($name), Mistake::None, Some(Broken::$broken), Profile::$profile, Rule::$rule);
+            check("broken-assumptions", stringify!($name), Mistake::None, Some(Broken::$broken), Profile::$profile, Rule::$rule);
         })+
     };
 }

@@ -5,8 +5,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-/// How many schedules of each profile; the environment asks for more, or for one seed alone.
+/// How many schedules of each profile every day; the environment asks for more, or for one seed alone.
 const SCHEDULES: u64 = 6_000;
+
+/// How many of each profile the proof runs: a million together.
+const PROOF: u64 = 340_000;
 
 /// How many schedules a thread takes at a time.
 const SHARE: u64 = 64;
@@ -55,7 +58,8 @@ fn simulate(from: u64, to: u64, profile: Profile) -> (Tally, Option<(u64, Violat
 
 fn keeps_every_promise(test: &str, profile: Profile) -> Tally {
     let seed = setting("LEASEKEEPER_SIM_SEED");
-    let schedules = setting("LEASEKEEPER_SIM_SCHEDULES").unwrap_or(SCHEDULES);
+    let usual = if std::env::var_os("LEASEKEEPER_PROOF").is_some() { PROOF } else { SCHEDULES };
+    let schedules = setting("LEASEKEEPER_SIM_SCHEDULES").unwrap_or(usual);
     let from = seed.or(setting("LEASEKEEPER_SIM_FROM")).unwrap_or(0);
     let to = if seed.is_some() { from + 1 } else { from + schedules };
     let (tally, violation) = simulate(from, to, profile);

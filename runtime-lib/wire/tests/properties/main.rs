@@ -195,3 +195,11 @@ fn a_line_may_be_as_long_as_the_limit_and_no_longer() {
     assert_eq!((rejected.id, rejected.code), (None, Code::Protocol));
     assert!(rejected.message.contains(&MAX_LINE.to_string()), "{}", rejected.message);
 }
+
+#[test]
+fn a_line_that_is_no_object_is_refused_with_what_was_expected() {
+    for line in ["[1]", "\"v\"", "7", "null"] {
+        let rejected = Request::decode(line.as_bytes()).expect_err("no object");
+        assert!(rejected.message.contains("expected a JSON object"), "{}", rejected.message);
+    }
+}
