@@ -116,6 +116,30 @@ async fn under_the_emulator_too_a_hard_timeout_frees_the_lock_and_is_over_at_onc
     figure("hard-timeout", "RIE, Rust: both processes gone after the deadline", in_ms(ended));
 }
 
+#[tokio::test]
+async fn under_the_emulator_too_a_forked_child_may_not_use_its_parents_guard_and_holds_no_lock() {
+    let db = Dynamo::start().await;
+    let rie = Rie::start(Language::Python.emulated(&db, 10)).await.unwrap();
+    let lateness = Lateness::watch();
+    let deeds = json!([["fork", 100], ["sleep", 300], ["word", "last"], ["kill", null]]);
+    let reply = rie.invoke(json!({"key": "k", "deeds": deeds})).await.unwrap();
+    assert_eq!(reply.status, 502, "{reply:?}");
+    let last = last_word(&rie.log(), "last");
+    let freed = until_freed(&db, "k").await;
+    assert!(freed.asked >= last, "the child has not released it");
+    assert!(freed.asked - last <= at_a_death(&lateness), "{:?}", freed.asked - last);
+    rie.wait_for_log("child of a dead parent: release ").await.expect("the child lives on");
+    let log = rie.log();
+    let uses: Vec<_> = log.lines().filter(|line| line.contains("child of a ")).collect();
+    assert_eq!(uses.len(), 10, "{log}");
+    assert!(uses.iter().all(|told| told.contains(" refused ForkedGuard protocol")), "{log}");
+    figure(
+        "child-inherits",
+        "RIE: free after the handler's last word, its child living",
+        in_tenths(freed.committed - last),
+    );
+}
+
 const LEASE: Duration = Duration::from_millis(1_200);
 
 /// A handler that blocks holds `k`, has been renewed, and somebody waits for it.
