@@ -6,6 +6,7 @@ pub mod dynamo;
 pub mod entropy;
 pub mod evidence;
 pub mod languages;
+pub mod memory;
 pub mod moments;
 pub mod programs;
 pub mod pydynox;

@@ -18,6 +18,7 @@ The event is {"steps": [...]}; each step is an object with one of these under "d
   empty     removes everything in the temporary directory
   lend      a child gets the connection, by "fork" or by "spawn", and uses it when this process is dead: see heir.py
   crowd     so many connections more, each with a lock of its own for ever: {"do": "crowd", "count": 50, "prefix": "k"}
+  allocate  takes memory for as long as the connection lives
   tmp       what is below the temporary directory goes into the answer
   fail      raises an error
   exit      ends the process with "code"
@@ -28,6 +29,7 @@ once, each with a connection of its own. Standard library only.
 import http.client
 import json
 import os
+import select
 import shutil
 import socket
 import subprocess
@@ -80,6 +82,14 @@ class Client:
                 return line
             self.events.append(line)
         return {"closed": True}
+
+    def ended(self):
+        """Has the other side closed the connection by now?"""
+        if select.select([self.socket], [], [], 0)[0]:
+            more = self.socket.recv(65536)
+            self.unread += more
+            return not more
+        return False
 
     def event(self, seconds):
         end = time.monotonic() + seconds
@@ -186,6 +196,10 @@ def run(steps, request_id, deadline_ms):
                     crowd.append(Client())
                     asked = {"op": "acquire", "key": f"{step['prefix']}{number}"}
                     answer.append(crowd[-1].send(asked, request_id, remaining))
+            elif do == "allocate":
+                taken = []
+                while not client.ended():
+                    taken.append(b"x" * 1_000_000)
             elif do == "tmp":
                 root = os.environ["TMPDIR"]
                 answer.append(sorted(os.path.join(at, f) for at, _, files in os.walk(root) for f in files))

@@ -18,6 +18,7 @@ mod leaked;
 mod managed;
 mod managed_languages;
 mod no_time_left;
+mod out_of_memory;
 mod outage;
 mod own_fault;
 mod peers;
