@@ -32,30 +32,32 @@ fn wait_for(key: &str) -> Value {
     json!({"do": "send", "line": {"op": "acquire", "key": key, "lease_ms": LEASE_MS, "wait_ms": WAIT_MS}})
 }
 
+async fn told_in_time(what: &str, builder: Builder, cause: &str) {
+    let env = builder.start().await.unwrap();
+    let done = env.invoke(steps([wait_for("k"), say("goes on")])).await;
+    let took = done.answered - done.delivered;
+    let answer = done.outcome.json();
+    let error = &answer[0]["error"];
+    assert_eq!(error["code"], "unavailable", "{what}: {answer}");
+    assert!(error["message"].as_str().unwrap().contains(cause), "{what}: {answer}");
+    assert!(took >= Duration::from_millis(WAIT_MS), "{what}: the whole wait is tried, not {took:?}");
+    assert!(took < Duration::from_millis(WAIT_MS) + ATTEMPT + SCHEDULING, "{what}: {took:?}");
+    figure(ROW, &format!("{what}: a wait of {WAIT_MS} ms is over after"), shown(took));
+    assert_eq!(env.invoke(steps([])).await.outcome, Outcome::Response("[]".into()), "{what}");
+    assert_eq!((env.starts(Role::Extension), env.starts(Role::Runtime)), (1, 1), "{what}");
+}
+
 #[tokio::test]
 async fn a_lock_request_to_a_dynamodb_that_is_away_ends_by_its_budget_and_says_why() {
     let db = Dynamo::start().await;
     db.fail(Operation::Any, Fault::DelayBefore(Duration::from_secs(5))).always();
     // The kernel makes its connections, and nobody ever reads from them.
     let mute = listener();
-    for (what, builder, cause) in [
-        ("unreachable", unreachable(&db), "onnection refused"),
-        ("mute", at(&db, &mute), "time-out"),
-        ("5 s slow", environment(&db), "time-out"),
-    ] {
-        let env = builder.start().await.unwrap();
-        let done = env.invoke(steps([wait_for("k"), say("goes on")])).await;
-        let took = done.answered - done.delivered;
-        let answer = done.outcome.json();
-        let error = &answer[0]["error"];
-        assert_eq!(error["code"], "unavailable", "{what}: {answer}");
-        assert!(error["message"].as_str().unwrap().contains(cause), "{what}: {answer}");
-        assert!(took >= Duration::from_millis(WAIT_MS), "{what}: the whole wait is tried, not {took:?}");
-        assert!(took < Duration::from_millis(WAIT_MS) + ATTEMPT + SCHEDULING, "{what}: {took:?}");
-        figure(ROW, &format!("{what}: a wait of {WAIT_MS} ms is over after"), shown(took));
-        assert_eq!(env.invoke(steps([])).await.outcome, Outcome::Response("[]".into()), "{what}");
-        assert_eq!((env.starts(Role::Extension), env.starts(Role::Runtime)), (1, 1), "{what}");
-    }
+    tokio::join!(
+        told_in_time("unreachable", unreachable(&db), "onnection refused"),
+        told_in_time("mute", at(&db, &mute), "no answer in time"),
+        told_in_time("5 s slow", environment(&db), "no answer in time"),
+    );
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Init: nothing is locked in it, however long it lies back, and nothing random is shared by the clones of a snapshot.
 
 use super::*;
+use rustix::process::Signal;
 use std::collections::BTreeSet;
 use testkit::dynamo::{Operation, Recorded};
 use testkit::entropy::Snapshot;
@@ -44,59 +45,74 @@ fn assert_refused(answer: &Value, when: &[&str], advice: &str) {
     }
 }
 
-/// How many sockets have the lock socket's path: its listener's, and one for each connection.
-fn sockets(env: &Sandbox) -> usize {
+/// No client of the extension's has a connection, or will have closed it in a moment.
+async fn nobody_is_connected(env: &Sandbox) {
     let path = env.socket().display().to_string();
-    let all = std::fs::read_to_string("/proc/net/unix").unwrap();
-    all.lines().filter(|line| line.ends_with(&path)).count()
+    let end = Instant::now() + Duration::from_secs(2);
+    loop {
+        let all = std::fs::read_to_string("/proc/net/unix").unwrap();
+        // The listener's, and one for each connection.
+        let sockets = all.lines().filter(|line| line.ends_with(&path)).count();
+        if sockets == 1 {
+            return;
+        }
+        assert!(Instant::now() < end, "{sockets} sockets");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+fn signal_both(env: &Sandbox, signal: Signal) {
+    for role in [Role::Extension, Role::Runtime] {
+        env.signal(role, signal).unwrap();
+    }
+}
+
+async fn provisioned(builder: fn(&Dynamo) -> Builder, language: &str, advice: &str) {
+    let db = Dynamo::start().await;
+    let builder = builder(&db).env("AWS_LAMBDA_INITIALIZATION_TYPE", "provisioned-concurrency");
+    let env = builder.freeze(true).start().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    assert!(db.requests().is_empty(), "{language}: {:?}", db.requests());
+    let answer = env.invoke(json!({"key": "k"})).await.outcome.json();
+    assert_refused(&answer, &["init"], advice);
+    assert!(answer["owner"].is_string(), "{language}: {answer}");
+    assert!(db.requests_for("init").is_empty(), "{language}");
+    assert_eq!(db.requests_for("k").len(), 2, "{language}: one put, one delete");
 }
 
 #[tokio::test]
 async fn in_init_and_in_the_long_pause_after_it_no_lock_is_granted_and_nothing_is_sent() {
-    for (builder, language, advice) in [
-        (rust as fn(&Dynamo) -> Builder, "Rust", "`.context(&event.context)`"),
-        (python, "Python", "`context=context`"),
-        (node, "Node", "option `context`"),
-    ] {
-        let db = Dynamo::start().await;
-        let provisioned = builder(&db).env("AWS_LAMBDA_INITIALIZATION_TYPE", "provisioned-concurrency").freeze(true);
-        let env = provisioned.start().await.unwrap();
-        tokio::time::sleep(Duration::from_millis(700)).await;
-        assert!(db.requests().is_empty(), "{language}: {:?}", db.requests());
-        assert_eq!(sockets(&env), 1, "{language}: nobody is connected");
-        let answer = env.invoke(json!({"key": "k"})).await.outcome.json();
-        assert_refused(&answer, &["init"], advice);
-        assert!(answer["owner"].is_string(), "{language}: {answer}");
-        assert!(db.requests_for("init").is_empty(), "{language}");
-        assert_eq!(db.requests_for("k").len(), 2, "{language}: one put, one delete");
-    }
+    tokio::join!(
+        provisioned(rust, "Rust", "`.context(&event.context)`"),
+        provisioned(python, "Python", "`context=context`"),
+        provisioned(node, "Node", "option `context`"),
+    );
+}
+
+async fn restored(builder: fn(&Dynamo) -> Builder, language: &str, advice: &str) {
+    let db = Dynamo::start().await;
+    let env = builder(&db).snap_start().start().await.unwrap();
+    nobody_is_connected(&env).await;
+    assert!(db.requests().is_empty(), "{language}: {:?}", db.requests());
+    signal_both(&env, Signal::STOP);
+    // What was connected when the snapshot was taken is dead, and nobody has said so.
+    db.front().kill_connections();
+    env.inject(Fault::Closed);
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    signal_both(&env, Signal::CONT);
+    let done = env.invoke(json!({"key": "k"})).await;
+    let answer = done.outcome.json();
+    assert_refused(&answer, &["init", "before the snapshot", "after the restore"], advice);
+    assert!(answer["owner"].is_string(), "{language}: {answer}");
+    let what = format!("{language}, restored, all connections dead: an invocation with a lock");
+    figure(ROW, &what, shown(done.answered - done.asked));
+    assert_eq!((env.starts(Role::Extension), env.starts(Role::Runtime)), (1, 1), "{language}");
+    env.faults_sent().await.unwrap();
 }
 
 #[tokio::test]
 async fn after_a_restore_everything_is_connected_anew_and_the_first_invocation_locks() {
-    for (builder, language, advice) in [
-        (rust as fn(&Dynamo) -> Builder, "Rust", "`.context(&event.context)`"),
-        (python, "Python", "`context=context`"),
-    ] {
-        let db = Dynamo::start().await;
-        let env = builder(&db).snap_start().freeze(true).start().await.unwrap();
-        assert!(db.requests().is_empty(), "{language}: {:?}", db.requests());
-        assert_eq!(sockets(&env), 1, "{language}: no connection of a client's is in the snapshot");
-        // What was connected when the snapshot was taken is dead, and nobody has said so.
-        db.front().kill_connections();
-        env.inject(Fault::Closed);
-        let done = env.invoke(json!({"key": "k"})).await;
-        let answer = done.outcome.json();
-        assert_refused(&answer, &["init", "before the snapshot", "after the restore"], advice);
-        assert!(answer["owner"].is_string(), "{language}: {answer}");
-        figure(
-            ROW,
-            &format!("{language}, restored, dead connections: invocation with a lock"),
-            shown(done.answered - done.asked),
-        );
-        assert_eq!((env.starts(Role::Extension), env.starts(Role::Runtime)), (1, 1), "{language}");
-        env.faults_sent().await.unwrap();
-    }
+    tokio::join!(restored(rust, "Rust", "`.context(&event.context)`"), restored(python, "Python", "`context=context`"),);
 }
 
 /// Owners and versions that a client's writes brought into the table.
@@ -126,11 +142,14 @@ async fn clones(restored: bool) -> [BTreeSet<String>; 2] {
     if restored {
         snapshot.restore();
     }
-    for (client, env) in &environments {
+    let begin = |(client, env): &(&str, Sandbox)| {
         let release = || json!({"do": "send", "line": {"op": "release"}});
         let hold = |name: &str| [acquire_for(&format!("{client}-{name}"), 600), sleep_ms(500), release()];
-        let event = json!({"steps": Value::from_iter([hold("one"), hold("two")].into_iter().flatten())});
-        let answer = env.invoke(event).await.outcome.json();
+        env.begin(json!({"steps": Value::from_iter([hold("one"), hold("two")].into_iter().flatten())}))
+    };
+    let calls: Vec<_> = environments.iter().map(begin).collect();
+    for call in calls {
+        let answer = call.over().await.outcome.json();
         assert!(answer[1]["ok"].is_object() && answer[3]["ok"].is_object(), "{answer}");
     }
     ["a", "b"].map(|client| ids(&db, client))

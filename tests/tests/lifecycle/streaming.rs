@@ -76,46 +76,50 @@ async fn a_node_stream_that_flows_on_after_its_handler_has_returned_flows_under_
     back_before_the_end(&db, &done);
 }
 
+async fn fails(builder: fn(&Dynamo) -> Builder, language: &str) {
+    let db = Dynamo::start().await;
+    let env = builder(&db).start().await.unwrap();
+    let done = flow(&env, &db, two_parts(true)).await;
+    let failed = match &done.outcome {
+        // The runtime's crate writes the error into the body.
+        Outcome::Response(text) => text.contains("Runtime.StreamError"),
+        Outcome::Error { kind, .. } => kind == "RangeError",
+        Outcome::TimedOut => false,
+    };
+    assert!(failed, "{language}: {done:?}");
+    back_before_the_end(&db, &done);
+    // The environment lives on.
+    let again = env.invoke(two_parts(false)).await;
+    assert!(matches!(&again.outcome, Outcome::Response(text) if text.ends_with("onetwo")), "{again:?}");
+    assert_eq!(env.starts(Role::Runtime), 1);
+}
+
 #[tokio::test]
 async fn a_body_that_fails_gives_its_lock_back_before_the_failure_is_seen() {
-    for (builder, language) in [(rust as fn(&Dynamo) -> Builder, "Rust"), (node, "Node")] {
-        let db = Dynamo::start().await;
-        let env = builder(&db).start().await.unwrap();
-        let done = flow(&env, &db, two_parts(true)).await;
-        let failed = match &done.outcome {
-            // The runtime's crate writes the error into the body.
-            Outcome::Response(text) => text.contains("Runtime.StreamError"),
-            Outcome::Error { kind, .. } => kind == "RangeError",
-            Outcome::TimedOut => false,
-        };
-        assert!(failed, "{language}: {done:?}");
-        back_before_the_end(&db, &done);
-        // The environment lives on.
-        let again = env.invoke(two_parts(false)).await;
-        assert!(matches!(&again.outcome, Outcome::Response(text) if text.ends_with("onetwo")), "{again:?}");
-        assert_eq!(env.starts(Role::Runtime), 1);
-    }
+    tokio::join!(fails(rust, "Rust"), fails(node, "Node"));
+}
+
+async fn loses(builder: fn(&Dynamo) -> Builder, language: &str) {
+    let db = Dynamo::start().await;
+    let env = builder(&db).env("LEASEKEEPER_LEASE_MS", "600").start().await.unwrap();
+    let call = env.begin(json!({"key": "k", "parts": ["one", "two"], "pause_ms": 3_000}));
+    env.streamed(&call, "one").await.unwrap();
+    let taken = row("k", "someone", "v", 60_000);
+    db.put_raw(taken.clone());
+    let done = call.over().await;
+    let (text, failed) = match &done.outcome {
+        Outcome::Response(text) => (text, text.contains("Runtime.StreamError")),
+        Outcome::Error { kind, message } => (message, kind == "Leasekeeper.Lost"),
+        Outcome::TimedOut => panic!("{language}: {done:?}"),
+    };
+    assert!(failed && !text.contains("two"), "{language}: {done:?}");
+    assert!(done.ended - done.answered < Duration::from_millis(1_500), "{language}: told by the next renewal");
+    assert_eq!(db.item("k"), Some(taken), "{language}: another's row is let alone");
 }
 
 #[tokio::test]
 async fn a_lock_that_is_lost_while_the_body_flows_ends_it_in_an_error_and_deletes_nothing() {
-    for (builder, language) in [(rust as fn(&Dynamo) -> Builder, "Rust"), (node, "Node")] {
-        let db = Dynamo::start().await;
-        let env = builder(&db).env("LEASEKEEPER_LEASE_MS", "600").start().await.unwrap();
-        let call = env.begin(json!({"key": "k", "parts": ["one", "two"], "pause_ms": 3_000}));
-        env.streamed(&call, "one").await.unwrap();
-        let taken = row("k", "someone", "v", 60_000);
-        db.put_raw(taken.clone());
-        let done = call.over().await;
-        let (text, failed) = match &done.outcome {
-            Outcome::Response(text) => (text, text.contains("Runtime.StreamError")),
-            Outcome::Error { kind, message } => (message, kind == "Leasekeeper.Lost"),
-            Outcome::TimedOut => panic!("{language}: {done:?}"),
-        };
-        assert!(failed && !text.contains("two"), "{language}: {done:?}");
-        assert!(done.ended - done.answered < Duration::from_millis(1_500), "{language}: told by the next renewal");
-        assert_eq!(db.item("k"), Some(taken), "{language}: another's row is let alone");
-    }
+    tokio::join!(loses(rust, "Rust"), loses(node, "Node"));
 }
 
 #[tokio::test]
