@@ -64,7 +64,12 @@ async fn live(mode: Mode, bootstrap: Bootstrap, settings: Result<Settings, Setti
     let (driver, warm) = start_driver(settings, mode.surroundings(environment));
     let limits = Limits { peer_uids: bootstrap.peer_uids, ..Limits::default() };
     tokio::spawn(server::run(socket, driver.clone(), limits, std::future::pending()));
-    lifecycle::run(mode, driver, recheck, hold, bootstrap.drain, warm).await
+    let registered = move || {
+        if mode.may_connect_ahead(environment) {
+            warm();
+        }
+    };
+    lifecycle::run(mode, driver, recheck, hold, bootstrap.drain, registered).await
 }
 
 /// Says what runs, and with what: the first line that anybody looks for.

@@ -14,3 +14,4 @@ pub mod quota;
 pub mod rie;
 pub mod sandbox;
 pub mod sidecar;
+pub mod tls;

@@ -44,6 +44,11 @@ impl Mode {
         }
     }
 
+    /// May a connection be made before anybody asks for a lock? Not into a snapshot: all its clones would take it for theirs.
+    pub fn may_connect_ahead(self, lookup: impl Fn(&str) -> Option<String>) -> bool {
+        lookup("AWS_LAMBDA_INITIALIZATION_TYPE").as_deref() != Some("snap-start")
+    }
+
     /// What the driver must know of it.
     pub fn surroundings(self, lookup: impl Fn(&str) -> Option<String>) -> Surroundings {
         let note = Note {
