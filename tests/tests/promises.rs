@@ -82,7 +82,7 @@ async fn p4_a_dead_holders_lock_is_taken_after_its_lease_and_soon() {
     let mut waiters = JoinSet::new();
     for key in KEYS {
         let mut holder = dead.connect().await;
-        holder.acquire(key, LEASE_MS, 0).await.expect("free");
+        holder.acquire(key, LEASE_MS, 5_000).await.expect("free");
         holders.push(holder);
         let mut waiter = waiting.connect().await;
         waiters.spawn(async move {
