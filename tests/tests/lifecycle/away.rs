@@ -1,5 +1,6 @@
 //! DynamoDB is away: a lock request ends by its budget and says why, and the function goes on.
 
+use super::rows::in_tenths;
 use super::*;
 use std::net::TcpListener;
 use testkit::dynamo::{Fault, Operation, row};
@@ -42,7 +43,7 @@ async fn told_in_time(what: &str, builder: Builder, cause: &str) {
     assert!(error["message"].as_str().unwrap().contains(cause), "{what}: {answer}");
     assert!(took >= Duration::from_millis(WAIT_MS), "{what}: the whole wait is tried, not {took:?}");
     assert!(took < Duration::from_millis(WAIT_MS) + ATTEMPT + SCHEDULING, "{what}: {took:?}");
-    figure(ROW, &format!("{what}: a wait of {WAIT_MS} ms is over after"), shown(took));
+    figure(ROW, &format!("{what}: a wait of {WAIT_MS} ms is over after"), in_tenths(took));
     assert_eq!(env.invoke(steps([])).await.outcome, Outcome::Response("[]".into()), "{what}");
     assert_eq!((env.starts(Role::Extension), env.starts(Role::Runtime)), (1, 1), "{what}");
 }

@@ -1,5 +1,6 @@
 //! Init: nothing is locked in it, however long it lies back, and nothing random is shared by the clones of a snapshot.
 
+use super::rows::in_tenths;
 use super::*;
 use rustix::process::Signal;
 use std::collections::BTreeSet;
@@ -105,7 +106,7 @@ async fn restored(builder: fn(&Dynamo) -> Builder, language: &str, advice: &str)
     assert_refused(&answer, &["init", "before the snapshot", "after the restore"], advice);
     assert!(answer["owner"].is_string(), "{language}: {answer}");
     let what = format!("{language}, restored, all connections dead: an invocation with a lock");
-    figure(ROW, &what, shown(done.answered - done.asked));
+    figure(ROW, &what, in_tenths(done.answered - done.asked));
     assert_eq!((env.starts(Role::Extension), env.starts(Role::Runtime)), (1, 1), "{language}");
     env.faults_sent().await.unwrap();
 }

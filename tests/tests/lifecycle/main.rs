@@ -106,8 +106,3 @@ fn granted(reply: &Value) -> &Value {
 fn valid_for(reply: &Value) -> Duration {
     Duration::from_millis(granted(reply)["valid_ms"].as_u64().expect("a grant tells its validity"))
 }
-
-/// A duration as figures show it.
-fn shown(duration: Duration) -> String {
-    format!("{:.1} ms", duration.as_secs_f64() * 1e3)
-}

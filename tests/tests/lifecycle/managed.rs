@@ -1,5 +1,6 @@
 //! Managed Instances: many invocations at once, no INVOKE, and a time-out that ends the request but not its code.
 
+use super::rows::in_tenths;
 use super::*;
 use std::collections::BTreeMap;
 use testkit::dynamo::{Operation, row};
@@ -123,7 +124,7 @@ async fn eight_invocations_at_once_lose_their_leases_each_at_its_own_deadline() 
             *at + Duration::from_millis(1) >= deadline && off < SCHEDULING,
             "{key}: told {off:?} after its deadline"
         );
-        figure(ROW, "raw client, 8 at once: told Lost after its own deadline", shown(off));
+        figure(ROW, "raw client, 8 at once: told Lost after its own deadline", in_tenths(off));
         gone(&db, &key).await;
         let log = db.requests_for(&key);
         let last = |operation| log.iter().rfind(|request| request.operation == operation).expect("there was one").at;

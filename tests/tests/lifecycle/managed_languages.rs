@@ -1,5 +1,6 @@
 //! Managed Instances in each language's own way: Rust's tasks, Python's processes (AWS's own client), Node's worker threads.
 
+use super::rows::in_tenths;
 use super::*;
 use testkit::dynamo::Operation;
 use testkit::evidence::figure;
@@ -120,7 +121,7 @@ async fn past_its_deadline(db: &Dynamo, builder: Builder, language: &str) -> Dur
     let told = lost - done.asked;
     assert!(told >= DEADLINE, "{language}: told {told:?} after the begin");
     assert!(told < DEADLINE + SCHEDULING, "{language}: told {told:?} after the begin");
-    figure(ROW, &format!("{language}: told Lost after its deadline"), shown(told - DEADLINE));
+    figure(ROW, &format!("{language}: told Lost after its deadline"), in_tenths(told - DEADLINE));
     let again = env.invoke(work(0, 0)).await.outcome.json();
     assert!(again["owner"].is_string(), "{language}: {again}");
     assert_eq!(env.pid(Role::Runtime), runtime, "{language}");

@@ -1,5 +1,6 @@
 //! DynamoDB is back after an outage shorter than the validity: the lock is still held, and that was told.
 
+use super::rows::in_tenths;
 use super::*;
 use testkit::deeds;
 use testkit::dynamo::{Fault, Operation, Recorded};
@@ -63,9 +64,9 @@ async fn outlives(fault: Fault, lease_ms: u64) {
         let lines = env.logs().into_iter().filter(|line| line.text.starts_with("tells "));
         lines.filter(|line| line.text.contains(event)).map(|line| line.at).next().expect("it was told")
     };
-    figure(ROW, &format!("lease of {lease_ms} ms: danger told after"), shown(told("danger") - held));
+    figure(ROW, &format!("lease of {lease_ms} ms: danger told after"), in_tenths(told("danger") - held));
     let recovered = told("recovered").saturating_duration_since(back);
-    figure(ROW, &format!("lease of {lease_ms} ms: recovered told after DynamoDB was back"), shown(recovered));
+    figure(ROW, &format!("lease of {lease_ms} ms: recovered told after DynamoDB was back"), in_tenths(recovered));
 }
 
 #[tokio::test]
