@@ -8,7 +8,8 @@
 //! the runtime starts once the extension has registered; INVOKE goes to both; the caller gets the response when it is posted;
 //! the environment may freeze when the runtime and every extension subscribed to INVOKE have asked for their next event;
 //! at the time-out or after a crash the runtime is killed first, then the extension gets SHUTDOWN and two seconds; both start
-//! anew inside the next invocation, and the temporary directory stays.
+//! anew inside the next invocation, and the temporary directory stays. A streamed response reaches the caller piece by piece,
+//! and its error in the trailers; under SnapStart the runtime asks for the restore, which comes with the first invocation.
 
 mod api;
 mod builder;
