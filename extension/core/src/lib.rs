@@ -14,6 +14,7 @@ mod io;
 mod lease;
 mod memory;
 mod standing;
+mod text;
 mod timing;
 mod waiting;
 mod wrong;
@@ -24,5 +25,6 @@ pub use io::{
     Seen, StoreRequest, Symbol,
 };
 pub use standing::Standing;
+pub use text::TextCore;
 #[cfg(debug_assertions)]
 pub use wrong::WrongRule;

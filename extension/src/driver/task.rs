@@ -10,7 +10,7 @@ use super::{ClientId, Command, Gone, Surroundings, describe};
 use crate::clock;
 use crate::settings::Settings;
 use crate::store::{Note, Response, Store, Text};
-use leasekeeper_core::{Acquire, Config, Core, Entropy, Input, LeaseId, LostReason, Micros, Now, RequestNo};
+use leasekeeper_core::{Acquire, Config, Entropy, Input, LeaseId, LostReason, Micros, Now, RequestNo, TextCore};
 use leasekeeper_wire::{self as wire, Checked, Code, Failure, Metrics, Reply};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,7 +33,7 @@ pub(super) async fn run<S: Store>(
 ) {
     let (answers, mut answered) = mpsc::unbounded_channel();
     let mut driver = Driver {
-        core: Core::new(Config { freezes: surroundings.freezes, ..Config::default() }),
+        core: TextCore::new(Config { freezes: surroundings.freezes, ..Config::default() }),
         settings,
         surroundings,
         store,
@@ -91,7 +91,7 @@ async fn hear<S: Store>(
 }
 
 pub(super) struct Driver<S> {
-    pub(super) core: Core<Text>,
+    pub(super) core: TextCore,
     /// Why nothing can be locked, where the settings are wrong.
     pub(super) settings: Result<Settings, String>,
     pub(super) surroundings: Surroundings,
