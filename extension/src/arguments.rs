@@ -1,5 +1,6 @@
 //! The command line: what this program is, whether it serves, or which command it performs. Settings are environment variables.
 
+use crate::ping;
 use leasekeeper_extension::settings::{VARIABLES, Variable};
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -14,9 +15,12 @@ pub(crate) fn answer(arguments: &[OsString]) -> Option<ExitCode> {
     let words: Vec<_> = arguments.iter().map(|word| word.to_str().unwrap_or_default()).collect();
     match words[..] {
         [] | ["serve"] => None,
-        ["--help" | "-h"] | ["serve", "--help" | "-h"] => Some(say(&usage())),
+        ["ping"] => Some(ping::perform()),
+        ["--help" | "-h"] | ["serve" | "ping", "--help" | "-h"] => Some(say(&usage())),
         ["--version"] => Some(say(concat!("leasekeeper ", env!("CARGO_PKG_VERSION"), "\n"))),
-        ["serve", ..] => Some(wrong("`serve` takes no arguments: its settings are environment variables")),
+        [one @ ("serve" | "ping"), ..] => {
+            Some(wrong(&format!("`{one}` takes no arguments: its settings are environment variables")))
+        }
         _ => Some(perform(arguments)),
     }
 }
@@ -47,11 +51,14 @@ fn usage() -> String {
     #[cfg(feature = "commands")]
     let commands = leasekeeper_extension::commands::SUMMARY;
     #[cfg(not(feature = "commands"))]
-    let commands = "  serve              serve the lock socket as a sidecar, until SIGTERM or SIGINT\n";
+    let commands = "";
     let mut text = format!(
         "Usage: leasekeeper [COMMAND] [--help | --version]\n\n\
          Holds and renews DynamoDB leases for the clients of a Unix socket: as a Lambda extension, or anywhere else.\n\n\
-         Commands; without one it serves:\n{commands}\n\
+         Commands; without one it serves:\n\
+         \x20 serve              serve the lock socket as a sidecar, until SIGTERM or SIGINT\n\
+         \x20 ping               does a sidecar answer on the lock socket?\n\
+         {commands}\n\
          Environment variables, with their defaults in brackets:\n"
     );
     for Variable { name, default, meaning } in VARIABLES {

@@ -1,6 +1,7 @@
 //! The `leasekeeper` program: command line, settings, log; then the process lives.
 
 mod arguments;
+mod ping;
 
 use leasekeeper_extension::lifecycle::Mode;
 use leasekeeper_extension::{log, process, settings};

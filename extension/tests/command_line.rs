@@ -12,7 +12,7 @@ fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
 
 #[test]
 fn help_is_short_and_names_every_command_and_variable() {
-    for arguments in [&["--help"] as &[&str], &["serve", "--help"]] {
+    for arguments in [&["--help"] as &[&str], &["serve", "--help"], &["ping", "-h"]] {
         let (code, stdout, stderr) = run(arguments);
         assert_eq!((code, stderr.as_str()), (Some(0), ""));
         assert!(stdout.starts_with("Usage: leasekeeper [COMMAND] [--help | --version]\n"), "{stdout}");
@@ -27,7 +27,7 @@ fn help_is_short_and_names_every_command_and_variable() {
 
 #[test]
 fn each_command_has_a_help_of_its_own_with_its_exit_codes() {
-    for command in ["run", "ping", "inspect", "list", "break", "table"] {
+    for command in ["run", "inspect", "list", "break", "table"] {
         let (code, stdout, stderr) = run(&[command, "--help"]);
         assert_eq!((code, stderr.as_str()), (Some(0), ""), "{command}");
         assert!(stdout.starts_with(&format!("Usage: leasekeeper {command}")), "{stdout}");
@@ -43,6 +43,18 @@ fn version_is_one_line() {
 }
 
 #[test]
+fn a_sidecar_that_does_not_answer_is_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("lock.sock");
+    let _silent = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_leasekeeper"));
+    let output = command.arg("ping").env_clear().env("LEASEKEEPER_SOCKET", &socket).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(69), "{stderr}");
+    assert!(stderr.contains("no sidecar answers on the socket") && stderr.contains("lock.sock"), "{stderr}");
+}
+
+#[test]
 fn anything_else_is_an_error_that_says_where_help_is() {
     for (arguments, help) in [
         (&["--hlep"] as &[&str], "`leasekeeper --help`"),
@@ -51,6 +63,7 @@ fn anything_else_is_an_error_that_says_where_help_is() {
         (&["--help", "--version"], "`leasekeeper --help`"),
         (&["--table", "locks"], "`leasekeeper --help`"),
         (&["serve", "--drain-ms", "1"], "`leasekeeper --help`"),
+        (&["ping", "now"], "`leasekeeper --help`"),
         (&["run"], "`leasekeeper run --help`"),
         (&["break", "k"], "`leasekeeper break --help`"),
     ] {

@@ -28,7 +28,6 @@ pub(super) enum Command {
     },
     CheckTable,
     Run(Run),
-    Ping,
 }
 
 /// What `run` is to do.
@@ -72,7 +71,6 @@ pub(super) fn read(arguments: &[OsString]) -> Result<(Common, Command), Stop> {
         Some("break") => Topic::Break,
         Some("table") => Topic::Table,
         Some("run") => Topic::Run,
-        Some("ping") => Topic::Ping,
         _ => {
             return Err(Stop::Wrong(
                 None,
@@ -123,10 +121,6 @@ impl Line {
             Topic::Break => self.break_row(),
             Topic::Table => self.table(),
             Topic::Run => self.run(),
-            Topic::Ping => match self.next()? {
-                None => Ok(Command::Ping),
-                Some(own) => self.unexpected(own),
-            },
         }
     }
 
@@ -250,26 +244,25 @@ impl Line {
                 Some(Arg::Long(name)) => name.to_owned(),
                 Some(other @ Arg::Short(_)) => return Err(other.unexpected().into()),
             };
-            let place = self.topic != Topic::Ping;
             match name.as_str() {
                 "help" => return Err(Reading::Help),
-                "json" if place => {
+                "json" => {
                     let mut json = self.common.json;
                     self.flag(&mut json, "--json")?;
                     self.common.json = json;
                 }
-                "table" if place => {
+                "table" => {
                     let mut table = self.common.table.take();
                     self.text(&mut table, "--table")?;
                     let named = values::table(table.as_deref().unwrap_or_default());
                     self.common.table = Some(named.map_err(|must| Reading::Wrong(format!("--table must be {must}")))?);
                 }
-                "region" if place => {
+                "region" => {
                     let mut region = self.common.region.take();
                     self.text(&mut region, "--region")?;
                     self.common.region = region;
                 }
-                "endpoint-url" if place => {
+                "endpoint-url" => {
                     let mut endpoint = self.common.endpoint.take();
                     self.text(&mut endpoint, "--endpoint-url")?;
                     self.common.endpoint = endpoint;
@@ -395,7 +388,6 @@ mod tests {
             ("run --key k --lease-ms 99 -- ls", "from 100 to 86400000"),
             ("run --key k --sidecar --table locks -- ls", "the sidecar has its own table"),
             ("run --key k --json -- ls", "no --json"),
-            ("ping --table locks", "--table is unknown"),
         ] {
             match read(line) {
                 Err(Stop::Wrong(_, text)) => assert!(text.contains(part), "{line}: {text}"),

@@ -1,9 +1,7 @@
 //! What each command says of itself.
 
 /// One line for each command: for the program's own help.
-pub const SUMMARY: &str = "  serve              serve the lock socket as a sidecar, until SIGTERM or SIGINT
-  run                hold a lock while a command runs
-  ping               does a sidecar answer on the lock socket?
+pub const SUMMARY: &str = "  run                hold a lock while a command runs
   inspect KEY        who holds this lock, and is the holder alive?
   list               every lock row of the table
   break KEY          delete a lock row, if it is still the one that was inspected
@@ -75,12 +73,6 @@ The command sees LEASEKEEPER_KEY, LEASEKEEPER_OWNER and LEASEKEEPER_TABLE.
   --kill-after-ms MS   how long the command has between SIGTERM and SIGKILL when the lock is lost; else 5000
   --sidecar            ask the sidecar on LEASEKEEPER_SOCKET for the lock; else this process holds it by itself";
 
-const PING: &str = "\
-Usage: leasekeeper ping
-
-Connects to the lock socket (LEASEKEEPER_SOCKET) and says hello: for a container's health check.
-";
-
 /// Which help is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Topic {
@@ -89,7 +81,6 @@ pub(super) enum Topic {
     Break,
     Table,
     Run,
-    Ping,
 }
 
 impl Topic {
@@ -101,19 +92,17 @@ impl Topic {
             Self::Break => "break",
             Self::Table => "table",
             Self::Run => "run",
-            Self::Ping => "ping",
         }
     }
 
     pub(super) fn text(self) -> String {
-        let (own, place, json) = match self {
-            Self::Inspect => (INSPECT, PLACE, JSON),
-            Self::List => (LIST, PLACE, JSON),
-            Self::Break => (BREAK, PLACE, JSON),
-            Self::Table => (TABLE, PLACE, JSON),
-            Self::Run => (RUN, PLACE, ""),
-            Self::Ping => (PING, "", ""),
+        let (own, json) = match self {
+            Self::Inspect => (INSPECT, JSON),
+            Self::List => (LIST, JSON),
+            Self::Break => (BREAK, JSON),
+            Self::Table => (TABLE, JSON),
+            Self::Run => (RUN, ""),
         };
-        format!("{own}{place}{json}{EXIT_CODES}")
+        format!("{own}{PLACE}{json}{EXIT_CODES}")
     }
 }

@@ -16,7 +16,6 @@ pub use help::SUMMARY;
 
 use arguments::{Command, Stop};
 use problem::{Kind, Problem};
-use run::Lock;
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
@@ -53,7 +52,6 @@ pub fn perform(arguments: &[OsString]) -> ExitCode {
             }
             Command::CheckTable => table_check::perform(&table()?, common.json).await,
             Command::Run(run) => return run::perform(&run, &common).await,
-            Command::Ping => Lock::sidecar(&run::socket()?).await?.hello().await,
         };
         done.map(|()| ExitCode::SUCCESS)
     });

@@ -60,6 +60,8 @@ async fn a_missing_table_is_named_with_its_region() {
         missing.assert_failed(78, &parts);
         assert_untouched(&dynamo, arguments);
     }
+    let elsewhere = perform(&dynamo, &["list", "--table", "missing", "--region", "us-east-1"]).await;
+    elsewhere.assert_failed(78, &["no table `missing` in Region us-east-1"]);
 }
 
 #[tokio::test]
@@ -111,6 +113,19 @@ async fn missing_credentials_are_told() {
         denied.assert_failed(77, &["no credentials", action, "aws sts get-caller-identity"]);
     }
     assert!(dynamo.requests().is_empty());
+}
+
+#[tokio::test]
+async fn credentials_of_a_profiles_process_are_found() {
+    let dynamo = with_a_row().await;
+    let home = scratch();
+    let profile =
+        "[default]\ncredential_process = echo '{\"Version\": 1, \"AccessKeyId\": \"a\", \"SecretAccessKey\": \"s\"}'\n";
+    std::fs::create_dir(home.path().join(".aws")).expect("a directory");
+    std::fs::write(home.path().join(".aws/config"), profile).expect("a file");
+    let mut command = leasekeeper(&dynamo, COMMANDS, &["list"]);
+    command.env_remove("AWS_ACCESS_KEY_ID").env_remove("AWS_SECRET_ACCESS_KEY").env("HOME", home.path());
+    finish(command.spawn().expect("the program starts")).await.assert_done(&["1 lock row;"]);
 }
 
 #[tokio::test]

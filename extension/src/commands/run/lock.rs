@@ -26,7 +26,7 @@ const LEAVE: Duration = Duration::from_secs(3);
 
 /// What happened to the lock that is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::commands) enum Told {
+pub(super) enum Told {
     Lost(LostReason),
     /// No renewal was confirmed for most of the lease.
     Danger,
@@ -37,7 +37,7 @@ pub(in crate::commands) enum Told {
 
 /// How giving back ended.
 #[derive(Debug)]
-pub(in crate::commands) enum Released {
+pub(super) enum Released {
     Confirmed,
     /// The row may stand until its lease is over.
     Unconfirmed(String),
@@ -46,7 +46,7 @@ pub(in crate::commands) enum Released {
 }
 
 /// At most one lock.
-pub(in crate::commands) struct Lock {
+pub(super) struct Lock {
     channel: Channel,
     last_id: u64,
     lease: Option<u64>,
@@ -59,7 +59,7 @@ enum Channel {
 
 impl Lock {
     /// Held by this process. Must be called inside the runtime.
-    pub(in crate::commands) fn own(settings: Settings, surroundings: Surroundings, store: DynamoStore) -> Self {
+    pub(super) fn own(settings: Settings, surroundings: Surroundings, store: DynamoStore) -> Self {
         let driver = match settings.store {
             StoreKind::DynamoDb => driver::start(Ok(settings), surroundings, store),
             StoreKind::Memory => driver::start(Ok(settings), surroundings, MemoryStore::new()),
@@ -71,7 +71,7 @@ impl Lock {
     }
 
     /// Asked of the sidecar on this socket.
-    pub(in crate::commands) async fn sidecar(path: &Path) -> Result<Self, Problem> {
+    pub(super) async fn sidecar(path: &Path) -> Result<Self, Problem> {
         let stream = UnixStream::connect(path).await.map_err(|error| {
             let path = path.display();
             match error.kind() {
@@ -95,13 +95,8 @@ impl Lock {
         Self { channel, last_id: 0, lease: None }
     }
 
-    /// Does anybody answer?
-    pub(in crate::commands) async fn hello(&mut self) -> Result<(), Problem> {
-        self.ask(Op::Hello).await.map(drop).map_err(|failure| Problem::refused(&failure))
-    }
-
     /// Waits for the lock.
-    pub(in crate::commands) async fn acquire(&mut self, acquire: Acquire) -> Result<Granted, Failure> {
+    pub(super) async fn acquire(&mut self, acquire: Acquire) -> Result<Granted, Failure> {
         let answer = self.ask(Op::Acquire(acquire)).await?;
         let granted = serde_json::from_value::<Granted>(answer);
         let granted =
@@ -111,7 +106,7 @@ impl Lock {
     }
 
     /// The next thing that happens to the lock. May be dropped and asked again.
-    pub(in crate::commands) async fn told(&mut self) -> Told {
+    pub(super) async fn told(&mut self) -> Told {
         loop {
             match self.channel.next().await {
                 None => return Told::Lost(LostReason::ExtensionFailed),
@@ -128,7 +123,7 @@ impl Lock {
     }
 
     /// Gives the lock back, and waits until that is confirmed.
-    pub(in crate::commands) async fn release(&mut self) -> Released {
+    pub(super) async fn release(&mut self) -> Released {
         let Some(lease) = self.lease.take() else { return Released::Confirmed };
         match timeout(RELEASE, self.ask(Op::Release { lease })).await {
             Ok(Ok(_)) => Released::Confirmed,
@@ -139,7 +134,7 @@ impl Lock {
     }
 
     /// Ends; what may be left in the table is deleted, as far as that goes quickly.
-    pub(in crate::commands) async fn leave(self) {
+    pub(super) async fn leave(self) {
         // A sidecar sees the connection's end.
         let Channel::Own { driver, outgoing: _outgoing } = self.channel else { return };
         let (done, told) = oneshot::channel();

@@ -4,8 +4,6 @@ mod job;
 mod lock;
 mod signals;
 
-pub(super) use lock::Lock;
-
 use super::arguments::{Common, Run};
 use super::problem::{Kind, Problem};
 use super::shown::printable;
@@ -15,7 +13,7 @@ use crate::log;
 use crate::settings::{self, Settings, StoreKind};
 use job::Job;
 use leasekeeper_wire::{Acquire, Failure, Granted, LostReason};
-use lock::{Released, Told};
+use lock::{Lock, Released, Told};
 use signals::Signals;
 use std::io;
 use std::path::PathBuf;
@@ -178,7 +176,7 @@ fn own(settings: Settings, store: crate::store::DynamoStore) -> Lock {
 }
 
 /// Where a sidecar listens.
-pub(super) fn socket() -> Result<PathBuf, Problem> {
+fn socket() -> Result<PathBuf, Problem> {
     let (bootstrap, settings) = settings::read(settings::environment);
     match settings {
         Err(wrong) if wrong.names("LEASEKEEPER_SOCKET") => Err(Problem::new(Kind::Config, wrong.to_string())),
