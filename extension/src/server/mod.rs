@@ -11,6 +11,7 @@ mod taken;
 
 pub use socket::{BindError, Recheck, Socket};
 
+use crate::clock;
 use crate::driver::{ClientId, Command};
 use leasekeeper_wire::{Code, Failure};
 use notices::Notices;
@@ -87,7 +88,7 @@ pub async fn run(
             }
             accepted = accept(&socket) => match accepted {
                 Ok(stream) => {
-                    notices.accepted();
+                    notices.accepted(clock::now());
                     last_client += 1;
                     match admit(&stream, &limits, connections.len()) {
                         Ok(watch) => {
@@ -99,7 +100,7 @@ pub async fn run(
                     }
                 }
                 Err(error) => {
-                    notices.not_accepted(&error);
+                    notices.not_accepted(&error, clock::now());
                     tokio::time::sleep(ACCEPT_AGAIN).await;
                 }
             },
