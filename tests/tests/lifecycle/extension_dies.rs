@@ -104,7 +104,7 @@ async fn who_never_looks_does_not_hang(language: Language, work: Value, notice: 
 async fn work_that_waits_and_never_looks_is_ended_by_its_library() {
     for language in [Language::Rust, Language::Python, Language::Node] {
         let waits = json!({"key": "k", "deeds": [["sleep", 60_000]], "give_up_ms": 60_000});
-        who_never_looks_does_not_hang(language, waits, Duration::from_secs(1), &language.error("Lost")).await;
+        who_never_looks_does_not_hang(language, waits, Duration::from_millis(500), &language.error("Lost")).await;
     }
 }
 

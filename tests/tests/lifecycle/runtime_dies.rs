@@ -10,7 +10,7 @@ use testkit::sandbox::{Outcome, Role, ShutdownReason};
 const ROW: &str = "runtime-dies";
 
 /// How long the platform takes to notice: whatever happens before that is not SHUTDOWN's doing.
-const NOTICE: Duration = Duration::from_millis(400);
+const NOTICE: Duration = Duration::from_millis(300);
 
 async fn dies(language: Language) {
     let db = Dynamo::start().await;
@@ -39,7 +39,7 @@ async fn dies(language: Language) {
         assert_eq!((shutdown.reason, shutdown.code), (ShutdownReason::Failure, Some(0)), "{death}");
         assert!(freed.committed < shutdown.at, "{death}: it was SHUTDOWN that gave the lock back");
         figure(ROW, "free after the process's last word", in_tenths(freed.committed - last));
-        figure(ROW, "before SHUTDOWN, which came 400 ms after the end, by", in_tenths(shutdown.at - freed.committed));
+        figure(ROW, "before SHUTDOWN, which came 300 ms after the end, by", in_tenths(shutdown.at - freed.committed));
     }
     assert_eq!(env.starts(Role::Runtime), 4, "each began anew");
 }
