@@ -7,18 +7,21 @@ use testkit::dynamo::{Fault, Operation, Recorded};
 use testkit::evidence::figure;
 use testkit::languages::Language;
 use testkit::sandbox::Role;
-use tokio::task::JoinSet;
 
 const ROW: &str = "outage";
-/// Renewed after 1 s, in danger after 1.8 s, valid for 2.7 s.
-const LEASE_MS: u64 = 3_000;
+/// Renewed after 1.5 s, in danger after 2.7 s, valid for 4.05 s.
+const LEASE_MS: u64 = 4_500;
 
-/// Until a little after the lease is in danger: two thirds of it, from the grant.
-async fn outage(db: &Dynamo, fault: Fault, granted: Instant, lease_ms: u64) {
+/// Begins when the lock is acquired and ends a little after its lease is in danger. When the lock was acquired.
+async fn outage(db: &Dynamo, fault: Fault) -> Instant {
+    let acquired = |log: &[Recorded]| log.iter().any(|request| request.answered.is_some());
+    assert!(db.until(Duration::from_secs(5), acquired).await, "nothing was acquired");
     let rule = db.fail(Operation::Any, fault).always();
-    let end = granted + Duration::from_millis(lease_ms * 2 / 3);
+    let acquired = db.front().moment(db.requests_for("k")[0].at);
+    let end = acquired + Duration::from_millis(LEASE_MS * 2 / 3);
     tokio::time::sleep(end.saturating_duration_since(Instant::now())).await;
     rule.lift();
+    acquired
 }
 
 /// The renewals that the outage met.
@@ -32,19 +35,18 @@ fn is_event(told: &Value, event: &str) -> bool {
 }
 
 /// A lease through an outage of this kind: *danger*, *recovered*, and nothing else until after the next renewal.
-async fn outlives(fault: Fault, lease_ms: u64) {
+async fn outlives(fault: Fault) {
     let db = Dynamo::start().await;
     let env = environment(&db).start().await.unwrap();
-    let event_soon = || event_within(lease_ms);
+    let event_soon = || event_within(LEASE_MS);
     let tell = || json!({"do": "tell"});
-    let grant = [acquire_for("k", lease_ms), say("held")];
+    let grant = [acquire_for("k", LEASE_MS)];
     let danger = [event_soon(), tell(), check()];
     let recovered = [event_soon(), tell(), check()];
-    let silence = [event_within(lease_ms / 3 + 300), check(), json!({"do": "send", "line": {"op": "release"}})];
+    let silence = [event_within(LEASE_MS / 3 + 300), check(), json!({"do": "send", "line": {"op": "release"}})];
     let all = grant.into_iter().chain(danger).chain(recovered).chain(silence);
     let call = env.begin(json!({"steps": Value::from_iter(all)}));
-    let held = env.wait_for_log(Role::Runtime, "held").await.unwrap().at;
-    outage(&db, fault, held, lease_ms).await;
+    let acquired = outage(&db, fault).await;
     let back = Instant::now();
 
     let answer = call.over().await.outcome.json();
@@ -64,23 +66,14 @@ async fn outlives(fault: Fault, lease_ms: u64) {
         let lines = env.logs().into_iter().filter(|line| line.text.starts_with("tells "));
         lines.filter(|line| line.text.contains(event)).map(|line| line.at).next().expect("it was told")
     };
-    figure(ROW, &format!("lease of {lease_ms} ms: danger told after"), in_tenths(told("danger") - held));
+    figure(ROW, &format!("lease of {LEASE_MS} ms: danger told after"), in_tenths(told("danger") - acquired));
     let recovered = told("recovered").saturating_duration_since(back);
-    figure(ROW, &format!("lease of {lease_ms} ms: recovered told after DynamoDB was back"), in_tenths(recovered));
+    figure(ROW, &format!("lease of {LEASE_MS} ms: recovered told after DynamoDB was back"), in_tenths(recovered));
 }
 
 #[tokio::test]
 async fn a_lock_outlives_an_outage_shorter_than_its_validity_and_danger_and_recovery_are_told_once() {
-    let mut outages = JoinSet::new();
-    for (fault, lease_ms) in [
-        (Fault::Drop, LEASE_MS),
-        (Fault::Unavailable, LEASE_MS),
-        // An attempt that is not answered takes a sixth of the lease: time for one more after the outage.
-        (Fault::Hang, 4_500),
-    ] {
-        outages.spawn(outlives(fault, lease_ms));
-    }
-    outages.join_all().await;
+    tokio::join!(outlives(Fault::Drop), outlives(Fault::Unavailable), outlives(Fault::Hang));
 }
 
 /// The writes of this outage are done; only their replies are lost.
@@ -90,44 +83,39 @@ async fn a_lock_outlives_an_outage_that_loses_the_replies_of_writes_that_were_do
     let env = environment(&db).start().await.unwrap();
     let events = [event_within(LEASE_MS), event_within(LEASE_MS)];
     let [danger, recovered] = events;
-    let call = env.begin(steps([acquire_for("k", LEASE_MS), say("held"), danger, recovered, check()]));
-    let held = env.wait_for_log(Role::Runtime, "held").await.unwrap().at;
-    let before = db.item("k").unwrap();
-    outage(&db, Fault::CommitThenDrop, held, LEASE_MS).await;
+    let call = env.begin(steps([acquire_for("k", LEASE_MS), danger, recovered, check()]));
+    outage(&db, Fault::CommitThenDrop).await;
     let row = db.item("k").unwrap();
     let answer = call.over().await.outcome.json();
 
     let version = |request: &Recorded| request.body["ExpressionAttributeValues"][":new"].clone();
     let lost_replies = met(&db);
     assert!(lost_replies.iter().any(|request| version(request) == row["version"]), "a write was done: {row}");
-    assert_ne!(row["version"], before["version"]);
-    assert_eq!(row["owner"], before["owner"]);
+    let put = &db.requests_for("k")[0].body["Item"];
+    assert_ne!(row["version"], put["version"]);
+    assert_eq!(row["owner"], put["owner"]);
     assert!(is_event(&answer[1], "danger") && is_event(&answer[2], "recovered"), "{answer}");
     assert!(answer[3]["ok"]["valid_ms"].as_u64().is_some_and(|ms| ms > 0), "{answer}");
+}
+
+async fn works_on(language: Language) {
+    let db = Dynamo::start().await;
+    let env = language.environment(&db).timeout(Duration::from_secs(10));
+    let env = env.env("LEASEKEEPER_LEASE_MS", LEASE_MS.to_string()).start().await.unwrap();
+    let call = env.begin(deeds::event("k", [json!(["sleep", LEASE_MS])]));
+    outage(&db, Fault::Drop).await;
+    let answer = call.over().await.outcome.json();
+    assert!(answer["owner"].is_string(), "{language}: {answer}");
+    assert_eq!(db.item("k"), None, "{language}");
+    let log = env.log_text(Role::Extension);
+    for line in ["no renewal confirmed for most of the lease", "renewals are confirmed again"] {
+        assert_eq!(log.matches(line).count(), 1, "{language}: {line}: {log}");
+    }
+    assert!(!log.contains("\"lost\""), "{language}: {log}");
 }
 
 /// A wrapped handler is not told of danger, as its lock is still held; whoever reads the log is.
 #[tokio::test]
 async fn a_wrapped_handler_in_each_language_works_on_through_an_outage() {
-    let mut outages = JoinSet::new();
-    for language in [Language::Rust, Language::Python, Language::Node] {
-        outages.spawn(async move {
-            let db = Dynamo::start().await;
-            let lease = LEASE_MS.to_string();
-            let env = language.environment(&db).timeout(Duration::from_secs(10)).env("LEASEKEEPER_LEASE_MS", lease);
-            let env = env.start().await.unwrap();
-            let call = env.begin(deeds::event("k", [json!(["sleep", LEASE_MS])]));
-            let held = env.wait_for_log(Role::Runtime, "held").await.unwrap().at;
-            outage(&db, Fault::Drop, held, LEASE_MS).await;
-            let answer = call.over().await.outcome.json();
-            assert!(answer["owner"].is_string(), "{language}: {answer}");
-            assert_eq!(db.item("k"), None, "{language}");
-            let log = env.log_text(Role::Extension);
-            for line in ["no renewal confirmed for most of the lease", "renewals are confirmed again"] {
-                assert_eq!(log.matches(line).count(), 1, "{language}: {line}: {log}");
-            }
-            assert!(!log.contains("\"lost\""), "{language}: {log}");
-        });
-    }
-    outages.join_all().await;
+    tokio::join!(works_on(Language::Rust), works_on(Language::Python), works_on(Language::Node));
 }
