@@ -65,6 +65,16 @@ impl Book {
         self.records.len()
     }
 
+    /// The connections with records of this invocation.
+    pub(super) fn clients_of(&self, request_id: &str) -> impl Iterator<Item = ClientId> {
+        let own = self.records.values().filter(move |record| record.note.request_id.as_deref() == Some(request_id));
+        own.map(|record| record.client)
+    }
+
+    pub(super) fn is_open(&self, client: ClientId) -> bool {
+        self.clients.contains_key(&client)
+    }
+
     pub(super) fn begin(&mut self, record: Record) -> LeaseId {
         self.last_lease += 1;
         let id = self.last_lease;

@@ -14,7 +14,7 @@ use crate::outbox::Outbox;
 use crate::settings::Settings;
 use crate::store::{Note, Store};
 use book::Book;
-use leasekeeper_core::Standing;
+pub use follow::Locks;
 use leasekeeper_wire::Op;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -94,13 +94,12 @@ pub enum Command {
         /// What is left of it.
         remaining: Duration,
     },
-    /// Tell from now on how this invocation stands with its locks, for as long as anybody listens: nothing until it has
-    /// asked for its first one.
+    /// Tell from now on how this invocation stands with its locks, for as long as anybody listens.
     Follow {
         /// Its request id.
         request_id: String,
         /// Told at each change.
-        told: watch::Sender<Option<Standing>>,
+        told: watch::Sender<Locks>,
     },
     /// A sidecar is to end: no new locks. Holders are told, and what they hold is renewed until they give it back; `done` is told
     /// once nothing is left.

@@ -4,8 +4,7 @@
 //! that keeps it running. Nobody can take back that they have asked, and an extension that has not is not told of the
 //! environment's end: hence a wait for a first lock, and an end before the deadline.
 
-use crate::driver::Command;
-use leasekeeper_core::Standing;
+use crate::driver::{Command, Locks};
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
@@ -16,6 +15,9 @@ const MARGIN: Duration = Duration::from_millis(200);
 
 /// How long a row that is being given back keeps the environment from its freeze: as long as a handler waits for it.
 const GIVING_BACK: Duration = Duration::from_secs(1);
+
+/// How long a client has for reading that its lock was given back, and for closing its connection.
+const LAST_WORDS: Duration = Duration::from_millis(100);
 
 /// Resolves when the environment may be frozen, as far as the locks of the invocation `request_id` go: at once where
 /// `first_lock`, how long it may take to ask for its first one, is zero.
@@ -28,27 +30,26 @@ pub(super) async fn over(
     if first_lock.is_zero() {
         return;
     }
-    let (told, standing) = watch::channel(None);
+    let (told, mut locks) = watch::channel(Locks::Unasked);
     // A driver that is gone lets go of what it would have told with: that ends the wait.
     let _ = driver.send(Command::Follow { request_id, told });
-    let until = remaining.saturating_sub(MARGIN);
-    if timeout(until, given_back(first_lock, standing)).await.is_err() {
-        tracing::warn!(
-            "locks are still held shortly before the invocation's deadline: the environment may be frozen now"
-        );
+    let cut_short = timeout(remaining.saturating_sub(MARGIN), given_back(first_lock, &mut locks)).await.is_err();
+    if cut_short && *locks.borrow() == Locks::Locked {
+        tracing::warn!("locks are held shortly before the invocation's deadline: the environment may be frozen now");
     }
 }
 
-async fn given_back(first_lock: Duration, mut standing: watch::Receiver<Option<Standing>>) {
-    if !matches!(timeout(first_lock, standing.wait_for(Option::is_some)).await, Ok(Ok(_))) {
-        return;
-    }
-    while standing.wait_for(|now| *now != Some(Standing::Locked)).await.is_ok() {
-        let taken_again = standing.wait_for(|now| *now != Some(Standing::GivingBack));
-        if !matches!(
-            timeout(GIVING_BACK, taken_again).await.map(|now| now.map(|now| *now)),
-            Ok(Ok(Some(Standing::Locked)))
-        ) {
+async fn given_back(first_lock: Duration, locks: &mut watch::Receiver<Locks>) {
+    loop {
+        let now = *locks.borrow_and_update();
+        let most = match now {
+            Locks::Unasked => first_lock,
+            Locks::Locked => Duration::MAX,
+            Locks::GivingBack => GIVING_BACK,
+            Locks::Told => LAST_WORDS,
+            Locks::Over => return,
+        };
+        if !matches!(timeout(most, locks.changed()).await, Ok(Ok(()))) {
             return;
         }
     }
