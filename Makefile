@@ -8,8 +8,8 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 
 VENV := scripts/python-venv
-# What only the layer's real build needs is left to it.
-VENVS := $(filter-out layer,$(patsubst scripts/requirements-%.txt,%,$(wildcard scripts/requirements-*.txt)))
+# What only the layer's real build and the checks of deploying need is left to them.
+VENVS := $(filter-out layer sam snippets,$(patsubst scripts/requirements-%.txt,%,$(wildcard scripts/requirements-*.txt)))
 SHELL_SCRIPTS := .ci/run $(shell grep -lsE '^\#!.*\b(ba)?sh' scripts/*)
 # One feature set and one profile for every build, so that nothing is compiled twice.
 EVERYTHING := --workspace --all-targets --locked
@@ -106,6 +106,26 @@ layer-check: build
 .PHONY: layer
 layer: ## The layer as it is shipped: release build against glibc 2.26, zipped (several minutes)
 	scripts/build-layer
+
+.PHONY: layer-again
+layer-again: ## The same sources in another folder make the same extension, byte for byte (several minutes)
+	scripts/build-layer --again --arch x86_64
+
+.PHONY: measure
+measure: build ## Start and size of the layer's extension, medians against their limits (after `make layer`, on a quiet machine)
+	"$${CARGO_TARGET_DIR:-target}/debug/measure"
+
+.PHONY: sam
+sam: ## template.yaml: sam validate, its transform in three partitions, sam build (no account, no Docker)
+	scripts/check-sam
+
+.PHONY: snippets
+snippets: ## The Terraform and CDK examples of docs/DEPLOY.md, by their own parsers
+	scripts/check-snippets
+
+.PHONY: packages
+packages: ## Pack what is published, as for a release, and publish nothing
+	scripts/check-packages
 
 .PHONY: tools
 tools: ## Download what the tests need into .tools/

@@ -15,3 +15,4 @@ pub mod rie;
 pub mod sandbox;
 pub mod sidecar;
 pub mod tls;
+pub mod unlocked;

@@ -4,43 +4,15 @@ use super::*;
 use testkit::dynamo::{Fault, Operation};
 use testkit::evidence::figure;
 use testkit::sandbox::Role;
+use testkit::unlocked::added;
 
 const ROW: &str = "no-lock";
-const BATCHES: usize = 5;
-const ROUNDS: usize = 40;
 /// In microseconds.
 const BOUND: i128 = 1_000;
 
 fn without_the_extension() -> Builder {
     let runtime = Program::python(repository("tests/functions/python/runtime.py"));
     Sandbox::builder().runtime(runtime)
-}
-
-/// By how much an invocation without a lock is longer in the first environment than in the second: the median, in
-/// microseconds, of pairs of invocations made one right after the other, so that whatever else the machine does meets both.
-/// Of several batches the one counts in which both were quickest: where all CPUs are busy they measure the scheduler.
-async fn added(with: &Sandbox, without: &Sandbox) -> i128 {
-    let mut batches = Vec::new();
-    for _ in 0..BATCHES {
-        let (mut longer, mut both) = (Vec::new(), Vec::new());
-        for round in 0..ROUNDS {
-            let mut took = [0, 0];
-            for turn in [round % 2, (round + 1) % 2] {
-                let done = [with, without][turn].invoke(steps([])).await;
-                took[turn] = (done.over - done.delivered).as_micros() as i128;
-            }
-            longer.push(took[0] - took[1]);
-            both.push(took[0] + took[1]);
-        }
-        batches.push((median(both), median(longer)));
-    }
-    let (_, longer) = batches.into_iter().min().expect("there are batches");
-    longer
-}
-
-fn median(mut all: Vec<i128>) -> i128 {
-    all.sort();
-    all[all.len() / 2]
 }
 
 #[tokio::test]
