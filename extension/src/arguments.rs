@@ -16,7 +16,7 @@ pub(crate) fn answer(arguments: &[OsString]) -> Option<ExitCode> {
     match words[..] {
         [] | ["serve"] => None,
         ["ping"] => Some(ping::perform()),
-        ["--help" | "-h"] | ["serve" | "ping", "--help" | "-h"] => Some(say(&usage())),
+        ["--help" | "-h" | "help"] | ["serve" | "ping", "--help" | "-h"] => Some(say(&usage())),
         ["--version"] => Some(say(concat!("leasekeeper ", env!("CARGO_PKG_VERSION"), "\n"))),
         [one @ ("serve" | "ping"), ..] => {
             Some(wrong(&format!("`{one}` takes no arguments: its settings are environment variables")))

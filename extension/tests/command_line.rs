@@ -12,7 +12,7 @@ fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
 
 #[test]
 fn help_is_short_and_names_every_command_and_variable() {
-    for arguments in [&["--help"] as &[&str], &["serve", "--help"], &["ping", "-h"]] {
+    for arguments in [&["--help"] as &[&str], &["serve", "--help"], &["ping", "-h"], &["help"]] {
         let (code, stdout, stderr) = run(arguments);
         assert_eq!((code, stderr.as_str()), (Some(0), ""));
         assert!(stdout.starts_with("Usage: leasekeeper [COMMAND] [--help | --version]\n"), "{stdout}");

@@ -162,7 +162,10 @@ async fn lock_of(run: &Run, common: &Common) -> Result<(Lock, Option<log::Writer
         _ => settings::environment(name),
     };
     let (bootstrap, settings) = settings::read(lookup);
-    let settings = settings.map_err(|wrong| Problem::advised(Kind::Config, wrong.to_string()))?;
+    let settings = settings.map_err(|wrong| match wrong.names("LEASEKEEPER_TABLE") {
+        true => Problem::advised(Kind::Config, wrong.to_string()),
+        false => Problem::new(Kind::Config, wrong.to_string()),
+    })?;
     let log = settings::environment("LEASEKEEPER_LOG").map(|_| log::init_on(&bootstrap, io::stderr()));
     if settings.store == StoreKind::Memory {
         note("LEASEKEEPER_STORE is memory: no other process is excluded");
