@@ -3,7 +3,7 @@
 use super::{ClientId, describe};
 use crate::outbox::Outbox;
 use crate::store::{Note, Text};
-use leasekeeper_core::{LeaseId, Now, Refused};
+use leasekeeper_core::{LeaseId, Micros, Now, Refused};
 use leasekeeper_wire::{Event, EventKind, Failure, Granted, Holder, LostReason, Metrics, Released, Reply};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -32,6 +32,8 @@ pub(super) struct Record {
     pub(super) blocker: Option<Note>,
     pub(super) note: Note,
     pub(super) asked: Now,
+    /// When the last write of it that is known to be committed was sent.
+    pub(super) written: Now,
     pub(super) metrics: Metrics,
     /// What DynamoDB refused for good: the cause, where that ends the lease or leaves its row.
     pub(super) refusal: Option<String>,
@@ -239,6 +241,11 @@ impl Book {
 }
 
 impl Record {
+    /// When its validity is over unless it is renewed, on the monotonic clock and as far as is known here: what is urgent.
+    pub(super) fn valid_until(&self) -> Micros {
+        self.written.mono.saturating_add(self.lease_ms.saturating_mul(900))
+    }
+
     pub(super) fn lost_failure(&self, reason: LostReason) -> Failure {
         let cause = self.refusal.as_deref().filter(|_| reason == LostReason::Denied);
         Failure { metrics: Some(self.metrics), ..describe::lost(reason, cause) }

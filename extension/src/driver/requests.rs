@@ -29,18 +29,20 @@ impl<S: Store> Driver<S> {
             && let Some((request, queued)) = self.queue.pop()
         {
             let waited = now.mono.saturating_sub(queued.mono);
-            if waited >= request.timeout {
-                // Sent now it would have no time for an answer, and could land when its outcome is called unknown.
+            let left = request.connect_timeout.saturating_sub(waited);
+            if left <= request.timeout / 4 {
+                // Sent now it would have little time for an answer, and could land when its outcome is called unknown.
                 let response = nothing_known(Answer::Unavailable("too many requests under way".into()));
                 let _ = self.answers.send((request.no, response));
                 self.note_sent(&request, now);
                 continue;
             }
-            self.send(request, waited, now);
+            self.send(request, left, now);
         }
     }
 
-    fn send(&mut self, request: StoreRequest<Text>, waited: Micros, now: Now) {
+    /// `left` is for when the core calls its outcome unknown.
+    fn send(&mut self, request: StoreRequest<Text>, left: Micros, now: Now) {
         if idle(self.last_answer, now) > MAX_IDLE && self.sent.is_empty() {
             self.store.drop_connections();
         }
@@ -56,8 +58,9 @@ impl<S: Store> Driver<S> {
             note.acquired_at = utc(now.wall);
         }
         self.note_sent(&request, now);
-        let left = |timeout: Micros| Duration::from_micros(timeout.saturating_sub(waited).max(1));
-        let (no, timeout, connect_timeout) = (request.no, left(request.timeout), left(request.connect_timeout));
+        let no = request.no;
+        let (timeout, connect_timeout) = (request.timeout.min(left), request.connect_timeout.min(left));
+        let (timeout, connect_timeout) = (Duration::from_micros(timeout), Duration::from_micros(connect_timeout));
         let request = Request { key: request.key, op: request.op, timeout, connect_timeout, note };
         let (store, answers) = (self.store.clone(), self.answers.clone());
         tokio::spawn(async move {
@@ -103,7 +106,8 @@ impl<S: Store> Driver<S> {
         metrics.consumed_read_units += response.read_units;
         metrics.consumed_write_units += response.write_units;
         match &response.answer {
-            Answer::Done | Answer::Found(_) => {}
+            Answer::Done => record.written = sent.at,
+            Answer::Found(_) => {}
             Answer::Failed(_) => metrics.conditional_failures += 1,
             Answer::Denied(_, text) => {
                 metrics.request_failures += 1;

@@ -240,6 +240,7 @@ impl<S: Store> Driver<S> {
             blocker: None,
             note,
             asked: now,
+            written: now,
             metrics: Metrics::default(),
             refusal: None,
             state: State::Acquiring(id),

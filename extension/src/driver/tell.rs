@@ -10,7 +10,10 @@ use leasekeeper_wire::{Code, EventKind, LostReason};
 impl<S: Store> Driver<S> {
     pub(super) fn perform(&mut self, output: Output<Text>, now: Now) {
         match output {
-            Output::Send(request) => self.queue.push(request, now),
+            Output::Send(request) => {
+                let valid_until = self.book().record(request.lease).map_or(0, |record| record.valid_until());
+                self.queue.push(request, valid_until, now);
+            }
             Output::Granted { lease, owner, valid } => self.granted(lease, &owner, valid, now),
             Output::Refused(lease, refused) => {
                 let key = self.shown(lease);
