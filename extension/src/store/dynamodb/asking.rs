@@ -1,8 +1,8 @@
 //! Requests beside the lock protocol: what people ask of the table.
 
 use super::DynamoStore;
-use crate::http::Attempt;
 use super::sort::{self, Place};
+use crate::http::Attempt;
 use crate::store::Text;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
