@@ -5,6 +5,7 @@ mod away;
 mod both_die;
 mod dead_connections;
 mod death;
+mod descriptors;
 mod emptied_tmp;
 mod emulator;
 mod endings;
