@@ -5,7 +5,7 @@ pub(crate) use crate::common::{MS, SECOND};
 use leasekeeper_core::{Acquire, Answer, Config, Core, Input, LeaseId, Now, Op, Output, Row, Seen, StoreRequest};
 
 /// More inputs than this are a loop without an end.
-const MOST_INPUTS: u64 = 1_000_000;
+const MOST_INPUTS: u64 = 400_000;
 
 pub(crate) struct Script {
     pub(crate) core: Core<u64>,

@@ -76,6 +76,7 @@ mistakes! {
 /// A check that nothing trips may be one that looks at nothing.
 #[test]
 fn every_check_of_a_promise_is_tripped_by_some_mistake() {
+    println!("figure: mistakes | wrong protocols | {}", CATCHING.len());
     for rule in Rule::OF_PROMISES {
         assert!(CATCHING.contains(&rule), "{rule:?} ({}) is tripped by no mistake", rule.promise());
     }
