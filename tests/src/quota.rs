@@ -17,31 +17,29 @@ const CPU: &str = "/sys/fs/cgroup/cpu";
 
 /// Slows down process groups until it is dropped.
 #[derive(Debug)]
-pub struct Tenth(How);
-
-#[derive(Debug)]
-enum How {
-    Cgroup(Cgroup),
-    Stops(Stops),
+pub struct Tenth {
+    how: &'static str,
+    _group: Option<Cgroup>,
+    _stops: Option<Stops>,
 }
 
 impl Tenth {
     /// By the kernel's own quota where this process may set one, else by stopping them.
     pub fn of(leaders: &[u32]) -> Self {
-        Cgroup::around(leaders).map(How::Cgroup).map(Self).unwrap_or_else(|_| Self::by_stopping(leaders))
+        match Cgroup::around(leaders) {
+            Ok(group) => Self { how: "control group with a quota of 10 ms in 100", _group: Some(group), _stops: None },
+            Err(_) => Self::by_stopping(leaders),
+        }
     }
 
     /// By SIGSTOP and SIGCONT. The leaders' groups have their numbers.
     pub fn by_stopping(leaders: &[u32]) -> Self {
-        Self(How::Stops(Stops::begin(leaders.to_vec())))
+        Self { how: "stopped for 90 ms in 100", _group: None, _stops: Some(Stops::begin(leaders.to_vec())) }
     }
 
     /// How it is done, for people.
     pub fn how(&self) -> &'static str {
-        match &self.0 {
-            How::Cgroup(_) => "control group with a quota of 10 ms in 100",
-            How::Stops(_) => "stopped for 90 ms in 100",
-        }
+        self.how
     }
 }
 

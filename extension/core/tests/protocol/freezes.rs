@@ -71,7 +71,7 @@ fn frozen_for(frozen: u64, [boot, mono, wall]: [u64; 3], first: First, renewal_u
     let mut script = Script::new();
     let (rows, renewals) = hold(&mut script, renewal_under_way);
     let taken = row(5, 6, LEASE_MS);
-    script.step(boot * frozen, mono * frozen, (wall * frozen).cast_signed());
+    script.step(boot * frozen, mono * frozen, (wall * frozen) as i64);
     let outputs = thaw(&mut script, first, &renewals, &taken);
     for lease in LEASES {
         let lost = outputs.iter().position(|output| matches!(output, Output::Lost(id, _) if *id == lease));
@@ -102,7 +102,7 @@ fn a_freeze_that_ends_in_time_takes_its_length_off_the_validity_whichever_clocks
     for [boot, mono, wall] in CLOCKS {
         let mut script = Script::new();
         let (rows, _) = hold(&mut script, false);
-        script.step(boot * SECOND, mono * SECOND, (wall * SECOND).cast_signed());
+        script.step(boot * SECOND, mono * SECOND, (wall * SECOND) as i64);
         assert_eq!(sends(&script.tick()), [], "renewals wait for an INVOKE that may end their invocation");
         for (lease, before) in LEASES.into_iter().zip([10 * MS, 5 * MS, 0]) {
             // Each lease was acquired 5 ms after the one before, and its own answer took as long.
