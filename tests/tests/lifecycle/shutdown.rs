@@ -45,9 +45,9 @@ async fn at_shutdown_fifty_dead_clients_leases_are_given_back_at_once_though_fiv
         let key = key(number);
         log.iter().filter(move |r| r.operation == Operation::DeleteItem && r.key.as_deref() == Some(&key))
     };
-    for number in 0..FAILING.len() {
+    for (number, fault) in FAILING.into_iter().enumerate() {
         assert!(db.item(&key(number)).is_some(), "k{number}: no delete of it got through");
-        let least = if FAILING[number] == Fault::Hang { 1 } else { 3 };
+        let least = if fault == Fault::Hang { 1 } else { 3 };
         assert!(deletes(number).count() >= least, "k{number}: it was tried to the end");
     }
     let mut last = Duration::ZERO;
