@@ -1,7 +1,7 @@
 //! Extension and runtime are killed together: nobody gives the lock back, and contenders take it when its lease is over.
 
 use super::rows::in_ms;
-use super::takeover::{taken, until_taken};
+use super::takeover::{taken, taken_in_time};
 use super::*;
 use testkit::dynamo::{Operation, PYDYNOX, Recorded};
 use testkit::evidence::figure;
@@ -47,7 +47,7 @@ async fn a_lock_whose_extension_and_handler_are_killed_is_taken_over_between_its
     let ours = ours.expect("abandoned");
     assert_eq!(row["owner"]["S"], ours.owner());
     theirs.expect("abandoned");
-    let took = until_taken(&db, "ours", LEASE, "contender", &lateness);
+    let took = taken_in_time(&db, "ours", LEASE, "contender", &lateness);
     figure("both-die", "lease 1.2 s: taken by another extension after the last write", in_ms(took.after));
     figure("both-die", "its longest round trip", in_ms(took.trip));
     // How soon pydynox looks is its own affair; that it waits for the lease is the protocol's.

@@ -1,7 +1,7 @@
 //! The extension is killed alone: handlers are told, invocations fail by name, and the lock is taken when its lease is over.
 
 use super::rows::in_tenths;
-use super::takeover::{Takeover, until_taken};
+use super::takeover::{Takeover, taken_in_time};
 use super::*;
 use testkit::evidence::figure;
 use testkit::languages::Language;
@@ -55,7 +55,7 @@ async fn dies_in_the_middle_of_a_hold(language: Language) {
         other => other,
     });
     assert_eq!(afterwards, crash, "and the platform notices in its own time");
-    let Takeover { after, .. } = until_taken(&db, "k", Duration::from_millis(LEASE_MS), "contender", &lateness);
+    let Takeover { after, .. } = taken_in_time(&db, "k", Duration::from_millis(LEASE_MS), "contender", &lateness);
     guard.release().await.expect("held by the contender");
 
     let again = env.invoke(json!({"key": "k"})).await;

@@ -33,10 +33,10 @@ pub(super) async fn until_freed(db: &Dynamo, key: &str) -> Freed {
     freed(db, key)
 }
 
-/// What the promise of 100 ms and a round trip from a process's death allows on this machine: the extension's and the store's
-/// turns on a processor.
+/// What the promise of 100 ms and a round trip from a process's death allows on this machine: turns on a processor of the
+/// process that ends, of the extension and of the store.
 pub(super) fn at_a_death(lateness: &Lateness) -> Duration {
-    Duration::from_millis(100) + lateness.of_turns(3)
+    Duration::from_millis(100) + lateness.of_turns(5)
 }
 
 /// Whole milliseconds, for the documents.
