@@ -7,6 +7,7 @@ pub mod entropy;
 pub mod evidence;
 pub mod languages;
 pub mod memory;
+pub mod ministack;
 pub mod moments;
 pub mod programs;
 pub mod pydynox;
