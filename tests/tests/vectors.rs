@@ -31,7 +31,14 @@ fn key_templates_give_the_keys_that_other_languages_give() {
 
 #[test]
 fn there_are_enough_vectors_and_each_has_a_name_of_its_own() {
-    let files = ["requests_valid.json", "requests_invalid.json", "server_lines.json", "words.json", "keys.json", "budgets.json"];
+    let files = [
+        "requests_valid.json",
+        "requests_invalid.json",
+        "server_lines.json",
+        "words.json",
+        "keys.json",
+        "budgets.json",
+    ];
     let mut total = 0;
     for file in files {
         let mut names: Vec<String> = cases(file).iter().map(|case| text(case, "name").to_owned()).collect();
