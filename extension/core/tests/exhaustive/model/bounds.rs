@@ -58,8 +58,9 @@ pub(crate) enum Rate {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Bounds {
-    /// How many ticks the longest possible hold lasts: a slow clock counts a tick as 18 units, a true one as 19, a fast
-    /// one as 20. A lease of 20 units a tick has a validity of 18: the two ends meet in one instant.
+    /// The lease, in ticks. In one tick a slow clock counts 18 units, a true one 19, a fast one 20: a rate error of 1/19,
+    /// the most that the margin of 9/10 pays for. After so many ticks the lease of 20 units a tick is over by a fast clock
+    /// in the very instant in which the validity of 18 is over by a slow one.
     pub(crate) ticks: u64,
     /// One unit.
     pub(crate) unit: Micros,

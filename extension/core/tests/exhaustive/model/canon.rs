@@ -17,7 +17,8 @@ const NUMBER: u64 = 4 << 60;
 const NAME: u64 = 5 << 60;
 const KIND: u64 = 0xf << 60;
 
-/// A time so far ahead that no search gets there: a wait without an end, or when an owner given up is forgotten.
+/// More than a lease ahead: a wait without an end, or when an owner given up is forgotten, which takes 15 minutes. For the
+/// searches that is never: whoever comes that far counts as where he was before.
 const NEVER: u64 = TIMER | (KIND - 1) >> 8;
 
 /// The numbers that come first in a core: the last reading's three, then its three sums.
@@ -133,7 +134,7 @@ impl Canon {
     /// A time at which something becomes due: it is over, ahead by so many grains, or never comes.
     fn timer(&mut self, value: u64) {
         let ahead = value.saturating_sub(self.sums[2]);
-        if ahead <= 8 * self.lease {
+        if ahead <= self.lease {
             return self.tokens.push(TIMER | ahead.div_ceil(self.grain));
         }
         // Owners given up stand in a map and in a queue. The map's order comes from their names, so it is left out; the

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use table::may_come_twice;
 
 /// What must never happen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Rule {
     /// P1: two guards of the key are believed at once.
     Exclusion,

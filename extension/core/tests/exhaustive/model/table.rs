@@ -85,7 +85,7 @@ impl Table {
     /// Forgets ids that can never stand in the row again, and messages that can never do anything again.
     pub(crate) fn prune(&mut self, clients: &mut [Arc<Client>; 2], mistake: Option<Mistake>) {
         loop {
-            let mut rows: BTreeSet<_> = self.row.iter().map(|row| (row.owner, row.version)).collect();
+            let mut rows: Vec<_> = self.row.iter().map(|row| (row.owner, row.version)).collect();
             rows.extend(clients.iter().flat_map(|client| &client.messages).filter_map(pending));
             let any = |owner: &Id| rows.iter().any(|(stands, _)| stands == owner);
             let moot = |message: &Message| {
