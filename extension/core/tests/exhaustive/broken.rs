@@ -62,22 +62,25 @@ macro_rules! guarded {
 }
 
 const PLAIN: Bounds = Bounds::PLAIN;
-const DRIFT: Bounds = Bounds { broken: Some(Broken::Drift), ..PLAIN };
+const SLOW: Bounds = Bounds { broken: Some(Broken::SlowDrift), ..PLAIN };
+const FAST: Bounds = Bounds { short_ticks: 1, broken: Some(Broken::FastDrift), ..PLAIN };
 const NO_CLOCK: Bounds = Bounds { sleeps: 1, broken: Some(Broken::BothClocksStop), ..PLAIN };
 const BY_HAND: Bounds = Bounds { broken: Some(Broken::RowDeletedByHand), ..PLAIN };
 const TWICE: Bounds = Bounds { broken: Some(Broken::PutSentTwice), ..PLAIN };
 
 broken! {
-    a_microsecond_a_tick_beyond_the_drift_bound_there_are_two_holders("clocks one microsecond a tick beyond the bound"):
-        Bounds { unknown: 1, ..DRIFT }, Exclusion;
+    a_microsecond_a_tick_too_slow_there_are_two_holders("slow clocks one microsecond a tick beyond the bound"):
+        Bounds { unknown: 1, ..SLOW }, Exclusion;
+    ten_microseconds_a_tick_too_fast_there_are_two_holders("fast clocks ten microseconds a tick beyond the bound"):
+        Bounds { unknown: 1, ..FAST }, Exclusion;
     where_boot_and_wall_clock_stop_together_there_are_two_holders("boot and wall clock stop together"): NO_CLOCK, Exclusion;
     where_the_row_is_deleted_by_hand_there_are_two_holders("the row deleted by hand"): BY_HAND, Exclusion;
     where_a_put_is_sent_twice_a_released_owner_comes_back("a plain Put re-sent by a layer below"): TWICE, Effect;
 }
 
 guarded! {
-    guarded_writes_stay_refused_beyond_the_drift_bound("clocks one microsecond a tick beyond the bound"):
-        Bounds { unknown: 1, ..DRIFT };
+    guarded_writes_stay_refused_beyond_the_drift_bound("clocks beyond the bound"):
+        Bounds { unknown: 1, ..FAST };
     guarded_writes_stay_refused_where_both_clocks_stop("boot and wall clock stop together"): NO_CLOCK;
     guarded_writes_stay_refused_where_the_row_is_deleted_by_hand("the row deleted by hand"):
         Bounds { unknown: 1, ..BY_HAND };

@@ -55,7 +55,7 @@ fn check(bounds: Bounds, most: usize) {
 fn states_that_count_as_the_same_behave_the_same() {
     let most = if is_full() { 50_000 } else { 8_000 };
     let plain = Bounds::PLAIN;
-    check(Bounds { unknown: 1, sleeps: 1, ..plain.clone() }, most);
+    check(Bounds { short_ticks: 1, unknown: 1, sleeps: 1, ..plain.clone() }, most);
     check(Bounds { ticks: 5, unknown: 2, refusals: 1, ..plain.clone() }, most);
     check(Bounds { asks: [2, 2], at_once: 2, unknown: 1, crashes: 1, ..plain.clone() }, most);
     check(

@@ -8,8 +8,10 @@ pub(crate) const MANY: u8 = u8::MAX;
 /// An assumption of the exclusion promise, or of the store's, that a search breaks on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Broken {
-    /// Slow clocks lose one microsecond a tick more than the promise's margin pays for.
-    Drift,
+    /// Slow clocks lose one microsecond a tick more than the margin pays for.
+    SlowDrift,
+    /// Fast clocks gain ten microseconds a tick more than it pays for.
+    FastDrift,
     /// A sleep may stop boot and wall clock together.
     BothClocksStop,
     /// Somebody deletes the row by hand.
@@ -65,6 +67,8 @@ pub(crate) struct Bounds {
     /// One unit.
     pub(crate) unit: Micros,
     pub(crate) rates: Rates,
+    /// Ticks that end 19 microseconds early: instants just before the ends that fall on ticks.
+    pub(crate) short_ticks: u8,
     /// How many acquires each client makes.
     pub(crate) asks: [u8; 2],
     /// How many of them at once.
@@ -97,6 +101,7 @@ impl Bounds {
         ticks: 2,
         unit: 1_000_000,
         rates: Rates::Opposite,
+        short_ticks: 0,
         asks: [1, 1],
         at_once: 1,
         wait: None,
@@ -116,12 +121,14 @@ impl Bounds {
         20 * self.ticks * self.unit
     }
 
-    /// What a clock of this rate counts in one tick.
-    pub(crate) fn tick(&self, rate: Rate) -> Micros {
+    /// What a clock of this rate counts in one tick, or in a short one.
+    pub(crate) fn tick(&self, rate: Rate, short: bool) -> Micros {
+        // True time is cut by 19 microseconds, the least that all rates divide.
+        let units = self.unit - u64::from(short);
         match rate {
-            Rate::Slow => 18 * self.unit - u64::from(self.broken == Some(Broken::Drift)),
-            Rate::True => 19 * self.unit,
-            Rate::Fast => 20 * self.unit,
+            Rate::Slow => 18 * units - u64::from(self.broken == Some(Broken::SlowDrift)),
+            Rate::True => 19 * units,
+            Rate::Fast => 20 * units + if self.broken == Some(Broken::FastDrift) { 10 } else { 0 },
         }
     }
 
@@ -143,6 +150,18 @@ impl Bounds {
         }
     }
 
+    /// What any clock may count in one tick.
+    fn steps(&self) -> impl Iterator<Item = Micros> {
+        let whole = self.pairs().iter().flatten().map(|rate| self.tick(*rate, false));
+        let short = self.pairs().iter().flatten().map(|rate| self.tick(*rate, true));
+        whole.chain(short.filter(|_| self.short_ticks > 0))
+    }
+
+    /// The least that a clock counts between two readings that differ.
+    pub(crate) fn shortest_step(&self) -> Micros {
+        self.steps().min().unwrap_or(1)
+    }
+
     /// Every reading is a multiple of this: times between two multiples cannot be told apart.
     pub(crate) fn grain(&self) -> Micros {
         let gcd = |mut a: u64, mut b: u64| {
@@ -151,11 +170,11 @@ impl Bounds {
             }
             a
         };
-        self.pairs().iter().flatten().fold(0, |grain, rate| gcd(grain, self.tick(*rate)))
+        self.steps().fold(0, gcd)
     }
 
     /// Every pause of a growing sequence is over by the next tick, wherever in the sequence it stands.
     pub(crate) fn swallows_pauses(&self) -> bool {
-        self.tick(Rate::Slow) >= 1_200_000
+        self.shortest_step() >= 1_200_000
     }
 }

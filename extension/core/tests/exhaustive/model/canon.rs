@@ -38,6 +38,7 @@ pub(crate) struct Canon {
     sums: [Micros; 3],
     lease: Micros,
     grain: Micros,
+    shortest_step: Micros,
     swallows_pauses: bool,
 }
 
@@ -52,6 +53,7 @@ impl Canon {
             sums: [0; 3],
             lease: bounds.lease(),
             grain: bounds.grain(),
+            shortest_step: bounds.shortest_step(),
             swallows_pauses: bounds.swallows_pauses(),
         }
     }
@@ -70,9 +72,10 @@ impl Canon {
         }
     }
 
-    /// A distance ahead, as far as readings can tell.
+    /// A time that is due after `distance`, as far as readings can tell: now, at the next that differs, or some grains later.
     pub(crate) fn ahead(&mut self, distance: Micros) {
-        self.tokens.push(distance.div_ceil(self.grain));
+        let distance = if distance == 0 { 0 } else { distance.max(self.shortest_step) };
+        self.tokens.push(TIMER | distance.div_ceil(self.grain));
     }
 
     /// A set of ids that have all appeared before.
@@ -135,7 +138,7 @@ impl Canon {
     fn timer(&mut self, value: u64) {
         let ahead = value.saturating_sub(self.sums[2]);
         if ahead <= self.lease {
-            return self.tokens.push(TIMER | ahead.div_ceil(self.grain));
+            return self.ahead(ahead);
         }
         // Owners given up stand in a map and in a queue. The map's order comes from their names, so it is left out; the
         // queue, which says the same, has the time before the name.

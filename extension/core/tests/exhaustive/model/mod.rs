@@ -174,7 +174,12 @@ impl Model for Locks {
         let nights = [0, 1].map(|n| self.nights(&state.clients[n], state.left.sleeps));
         for rates in self.bounds.pairs() {
             for one in &nights[0] {
-                actions.extend(nights[1].iter().map(|other| Action::Tick(*rates, [*one, *other])));
+                for other in &nights[1] {
+                    actions.push(Action::Tick(*rates, [*one, *other]));
+                    if state.left.short_ticks > 0 {
+                        actions.push(Action::ShortTick(*rates, [*one, *other]));
+                    }
+                }
             }
         }
     }

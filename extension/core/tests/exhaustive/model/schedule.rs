@@ -36,6 +36,8 @@ impl Night {
 pub(crate) enum Action {
     /// Time passes.
     Tick([Rate; 2], [Night; 2]),
+    /// A little less of it passes.
+    ShortTick([Rate; 2], [Night; 2]),
     /// A request reaches the store.
     Arrive(usize, usize),
     /// It does, and a copy of it stays under way.
@@ -83,11 +85,12 @@ const ABOUT: [(About, &str); 7] = [
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::Tick(rates, nights) => {
+            Self::Tick(rates, nights) | Self::ShortTick(rates, nights) => {
+                let name = if matches!(self, Self::Tick(..)) { "tick" } else { "short" };
                 let rate = |n: usize| RATES.iter().find(|(rate, _)| *rate == rates[n]).map_or('?', |(_, text)| *text);
                 let night =
                     |n: usize| NIGHTS.iter().find(|(night, _)| *night == nights[n]).map_or("?", |(_, text)| text);
-                write!(f, "tick:{}{},{}{}", rate(0), night(0), rate(1), night(1))
+                write!(f, "{name}:{}{},{}{}", rate(0), night(0), rate(1), night(1))
             }
             Self::Ask(n) => write!(f, "ask:{n}"),
             Self::Crash(n) => write!(f, "crash:{n}"),
@@ -119,7 +122,7 @@ impl FromStr for Action {
         match name {
             "ask" => return Ok(Self::Ask(number(rest)?)),
             "crash" => return Ok(Self::Crash(number(rest)?)),
-            "tick" => {
+            "tick" | "short" => {
                 let (one, other) = rest.split_once(',').ok_or_else(wrong)?;
                 let part = |text: &str| {
                     let (rate, _) = RATES.iter().find(|(_, letter)| text.starts_with(*letter))?;
@@ -127,7 +130,8 @@ impl FromStr for Action {
                     Some((*rate, *night))
                 };
                 let ((rate, night), (rate2, night2)) = part(one).zip(part(other)).ok_or_else(wrong)?;
-                return Ok(Self::Tick([rate, rate2], [night, night2]));
+                let make = if name == "tick" { Self::Tick } else { Self::ShortTick };
+                return Ok(make([rate, rate2], [night, night2]));
             }
             _ => {}
         }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Left {
     unknown: u8,
+    pub(super) short_ticks: u8,
     pub(super) refusals: u8,
     pub(super) sleeps: u8,
     pub(super) resends: u8,
@@ -54,14 +55,14 @@ impl Hash for State {
 impl State {
     /// Nothing is asked for yet, and no clock has moved.
     pub(super) fn start(bounds: &Bounds) -> Self {
-        let Bounds { unknown, refusals, sleeps, resends, crashes, give_ups, .. } = *bounds;
+        let Bounds { unknown, short_ticks, refusals, sleeps, resends, crashes, give_ups, .. } = *bounds;
         let resends = if bounds.broken == Some(Broken::PutSentTwice) { 1 } else { resends };
         let deletes = u8::from(bounds.broken == Some(Broken::RowDeletedByHand));
         let mut state = Self {
             tick: 0,
             table: Table::default(),
             clients: bounds.asks.map(|asks| Arc::new(Client::new(bounds, asks))),
-            left: Left { unknown, refusals, sleeps, resends, crashes, give_ups, deletes },
+            left: Left { unknown, short_ticks, refusals, sleeps, resends, crashes, give_ups, deletes },
             broken: None,
             ids: 0,
             leases: FIRST_LEASE,
@@ -96,11 +97,12 @@ impl State {
         Some(())
     }
 
-    fn pass(&mut self, model: &Locks, rates: [Rate; 2], nights: [Night; 2]) -> Option<()> {
+    fn pass(&mut self, model: &Locks, short: bool, rates: [Rate; 2], nights: [Night; 2]) -> Option<()> {
+        spend(&mut self.left.short_ticks, u8::from(short))?;
         self.tick += u8::from(model.bounds.horizon.is_some());
         for (n, (rate, night)) in rates.into_iter().zip(nights).enumerate() {
             let client = Arc::make_mut(&mut self.clients[n]);
-            let by = model.bounds.tick(rate);
+            let by = model.bounds.tick(rate, short);
             let [boot_runs, wall_runs] = night.runs();
             let mono_runs = boot_runs && wall_runs;
             client.clocks.boot += if boot_runs { by } else { 0 };
@@ -128,7 +130,8 @@ impl State {
     pub(super) fn step(&mut self, model: &Locks, action: Action) -> Option<()> {
         let bounds = &model.bounds;
         match action {
-            Action::Tick(rates, nights) => self.pass(model, rates, nights)?,
+            Action::Tick(rates, nights) => self.pass(model, false, rates, nights)?,
+            Action::ShortTick(rates, nights) => self.pass(model, true, rates, nights)?,
             Action::Arrive(n, at) => self.arrive(model, n, at, false)?,
             Action::ArriveTwice(n, at) => {
                 spend(&mut self.left.resends, 1)?;
@@ -204,8 +207,9 @@ impl State {
 
     fn seen_from(&self, bounds: &Bounds, clients: [&Client; 2]) -> u64 {
         let mut canon = Canon::new(bounds);
-        let Left { unknown, refusals, sleeps, resends, crashes, give_ups, deletes } = self.left;
-        let counts = [self.tick, unknown, refusals, sleeps, resends, crashes, give_ups, deletes];
+        let Left { unknown, short_ticks, refusals, sleeps, resends, crashes, give_ups, deletes } = self.left;
+        canon.token(u64::from(self.tick));
+        let counts = [short_ticks, unknown, refusals, sleeps, resends, crashes, give_ups, deletes];
         canon.token(u64::from_le_bytes(counts));
         canon.token(self.broken.map_or(0, |rule| 1 + rule as u64));
         self.table.row.hash(&mut canon);
