@@ -66,7 +66,7 @@ pub const VARIABLES: &[Variable] = &[
     variable(
         "LEASEKEEPER_LOG",
         "info",
-        "The extension's log filter, such as `debug` or `leasekeeper_extension=trace`.",
+        "The extension's log filter, such as `debug` or `warn,leasekeeper_extension=debug`.",
     ),
     variable("LEASEKEEPER_LOG_FORMAT", "json under Lambda, else text", "`json` or `text`."),
 ];
