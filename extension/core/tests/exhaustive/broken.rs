@@ -10,7 +10,7 @@ fn breaks(test: &str, what: &str, bounds: &Bounds, rule: Rule) {
     if replay(bounds, &[rule]) {
         return;
     }
-    let found = search(bounds, &[rule]);
+    let found = search(bounds, &[rule], 1);
     let Some(actions) = found.broken.get(rule.name()) else {
         panic!("{what}: {} is not broken in {} states", rule.name(), found.states);
     };
@@ -21,7 +21,7 @@ fn breaks(test: &str, what: &str, bounds: &Bounds, rule: Rule) {
     println!("{story}\nrun it again with: {}", command(&format!("broken::{test}"), actions));
     assert_eq!(broken, [rule], "the schedule that was found breaks what it was found to break");
     println!(
-        "figure: exhaustive | {what} | {} broken in {} steps, after {} states: {written}",
+        "figure: exhaustive | {what} | {} broken in {} steps, after {} states: `{written}`",
         rule.name(),
         actions.len(),
         found.states
@@ -34,7 +34,7 @@ fn holds(test: &str, what: &str, bounds: &Bounds) {
     if replay(bounds, &rules) {
         return;
     }
-    let found = search(bounds, &rules);
+    let found = search(bounds, &rules, 1);
     if let Some((rule, actions)) = found.broken.first_key_value() {
         let (story, _) = run(bounds, &rules, actions);
         panic!("{rule} is broken:\n{story}\nreplay it with: {}", command(&format!("broken::{test}"), actions));

@@ -3,6 +3,7 @@
 use crate::model::bounds::{Bounds, MANY, Rates};
 use crate::model::{Count, Moments, Rule};
 use crate::search::{command, is_full, replay, run, search};
+use std::thread::available_parallelism;
 
 /// Searches `quick`, or `full` for the published proof: no rule may be broken, and each of `sees` must have happened.
 fn holds(test: &str, what: &str, quick: &Bounds, full: &Bounds, sees: fn(&Moments) -> Vec<&Count>) {
@@ -10,7 +11,9 @@ fn holds(test: &str, what: &str, quick: &Bounds, full: &Bounds, sees: fn(&Moment
     if replay(bounds, &Rule::ALL) {
         return;
     }
-    let found = search(bounds, &Rule::ALL);
+    // The proof runs one test after the other, `make test` several at once.
+    let threads = if is_full() { available_parallelism().map_or(1, usize::from) } else { 1 };
+    let found = search(bounds, &Rule::ALL, threads);
     let test = format!("promises::{test}");
     if let Some((rule, actions)) = found.broken.first_key_value() {
         let (story, _) = run(bounds, &Rule::ALL, actions);
@@ -20,7 +23,7 @@ fn holds(test: &str, what: &str, quick: &Bounds, full: &Bounds, sees: fn(&Moment
     let seen = [&found.moments.granted, &found.moments.released].into_iter().chain(sees(&found.moments));
     assert!(seen.into_iter().all(Count::is_some), "the search does not get to the point: {:?}", found.moments);
     let (states, depth, seconds) = (found.states, found.depth, found.time.as_secs_f64());
-    let told = format!("{states} states, depth {depth}, {seconds:.1} s, no violation");
+    let told = format!("{states} states, depth {depth}, {seconds:.0} s, no violation");
     println!("{}", if is_full() { format!("figure: exhaustive | {what} | {told}") } else { told });
 }
 

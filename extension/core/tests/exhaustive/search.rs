@@ -47,12 +47,13 @@ impl Reporter<Locks> for Found {
 }
 
 /// Looks at everything within `bounds`, or until one of `rules` is seen broken.
-pub(crate) fn search(bounds: &Bounds, rules: &[Rule]) -> Found {
+///
+/// One thread finds a shortest schedule; more are faster, and come to as many states.
+pub(crate) fn search(bounds: &Bounds, rules: &[Rule], threads: usize) -> Found {
     let model = Locks::new(bounds.clone(), rules);
     let mut found = Found { moments: Arc::clone(&model.moments), ..Found::default() };
     let names: BTreeSet<_> = rules.iter().map(|rule| rule.name()).collect();
-    // One thread: the same states in the same order each time, and the shortest schedule first.
-    let checker = model.checker().threads(1).finish_when(HasDiscoveries::AnyOf(names.clone()));
+    let checker = model.checker().threads(threads).finish_when(HasDiscoveries::AnyOf(names.clone()));
     let _ = checker.spawn_bfs().join_and_report(&mut found);
     found.broken.retain(|name, _| names.contains(name));
     found
