@@ -22,29 +22,12 @@ pub(super) fn reason(reason: CoreReason) -> LostReason {
 
 /// `late_ms` is how late this process got its turns on the CPU, where that is much of an attempt's time.
 pub(super) fn refused(refused: &Refused<Text>, lease_ms: u64, late_ms: Option<u64>) -> Failure {
-    match (refused, late_ms) {
-        (Refused::Unavailable(last), Some(late_ms)) => Failure::new(
-            Code::Unavailable,
-            format!(
-                "no useful answer of DynamoDB was seen within the wait, and Leasekeeper's own process may be why: it got its turn on the CPU up to {late_ms} ms late, so it has too little CPU or was stopped; the last attempt: {last}"
-            ),
-        ),
-        _ => refused_in_time(refused, lease_ms),
-    }
-}
-
-fn refused_in_time(refused: &Refused<Text>, lease_ms: u64) -> Failure {
     match refused {
         Refused::Busy { retry_after, .. } => Failure {
             retry_after_ms: Some(retry_after.div_ceil(1_000)),
             ..Failure::new(Code::Busy, "another owner holds the lock and the wait is over")
         },
-        Refused::Unavailable(last) => Failure::new(
-            Code::Unavailable,
-            format!(
-                "DynamoDB gave no useful answer within the wait; the last attempt: {last}. An attempt's time-out is a sixth of the lease ({lease_ms} ms), at most 1 s, or 3 s where a connection has to be made"
-            ),
-        ),
+        Refused::Unavailable(last) => Failure::new(Code::Unavailable, unavailable(last, lease_ms, late_ms)),
         Refused::BudgetExhausted => budget_exhausted(),
         Refused::Denied(Refusal::Denied, text) => Failure::new(Code::Denied, text.clone()),
         Refused::Denied(Refusal::Config, text) => Failure::new(Code::Config, text.clone()),
@@ -63,6 +46,18 @@ fn refused_in_time(refused: &Refused<Text>, lease_ms: u64) -> Failure {
             Failure::new(Code::Unavailable, format!("the wait was ended from this side: {}", self::reason(*reason)))
         }
     }
+}
+
+fn unavailable(last: &str, lease_ms: u64, late_ms: Option<u64>) -> String {
+    let what = match late_ms {
+        None => "DynamoDB gave no useful answer within the wait".into(),
+        Some(late_ms) => format!(
+            "no useful answer of DynamoDB was seen within the wait, and Leasekeeper's own process may be why: it got its turn on the CPU up to {late_ms} ms late, so it has too little CPU or was stopped"
+        ),
+    };
+    format!(
+        "{what}; the last attempt: {last}. An attempt's time-out is a sixth of the lease ({lease_ms} ms), at most 1 s, or 3 s where a connection has to be made"
+    )
 }
 
 /// Of an invocation with `remaining` left, `kept` are not there to wait in.
