@@ -1,4 +1,7 @@
 //! Two real cores, one row, and everything that a network, clocks and clients may do to them.
+//!
+//! Time moves in ticks; whatever else happens takes none. A client reads its clocks when it wakes at a tick and whenever
+//! something reaches it. Invocations, deadlines, the wait after a thaw and a second key are left to the simulation.
 
 pub(crate) mod bounds;
 mod canon;
