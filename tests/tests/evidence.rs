@@ -58,11 +58,19 @@ fn every_figure_that_a_test_notes_belongs_to_a_row() {
 
 #[test]
 fn the_documents_have_every_row_and_none_that_failed() {
+    let mut written = 0;
     for Table { document, rows } in tables() {
         let text = fs::read_to_string(repository(&document)).unwrap_or_else(|error| panic!("{document}: {error}"));
+        // Before its command was first run, a document says so itself.
+        if text.contains("has not been run whole yet") {
+            assert!(!text.contains("must hold"), "{document} has a table and says that it has none");
+            continue;
+        }
+        written += 1;
         for Row { row, case, .. } in rows {
             assert!(text.contains(&format!("| {case} |")), "{document} lacks {row}");
         }
         assert!(!text.contains("**failed**"), "{document} was written by a run that failed");
     }
+    assert!(written >= 1);
 }
