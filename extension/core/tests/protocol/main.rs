@@ -13,3 +13,4 @@ mod rules_holding;
 mod rules_waiting;
 mod script;
 mod standing;
+mod text;

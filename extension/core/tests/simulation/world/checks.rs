@@ -1,6 +1,6 @@
 //! What must never happen, looked at in true time after every step.
 
-use super::env::{FIRST_ID, Status};
+use super::env::{FIRST_ID, Sight, Status};
 use super::store::Effect;
 use super::{Act, Broken, Event, Profile, Rule, Violation, World};
 use leasekeeper_core::{Answer, LeaseId, LostReason, Op, Output, Refused};
@@ -65,7 +65,12 @@ impl World {
             return self
                 .fail(Rule::Finality, format!("an output for lease {lease}, which is over or was never asked for"));
         };
-        let (was, slot) = (env.records[place].status, env.records[place].slot);
+        let (was, slot, key) = (env.records[place].status, env.records[place].slot, env.records[place].key);
+        if was != Status::Waiting {
+            // Whoever looks at the row now begins anew.
+            env.busy_key[key as usize] = self.t;
+            env.sights[key as usize] = Sight::default();
+        }
         match to {
             Some(status) => env.records[place].status = status,
             None => {

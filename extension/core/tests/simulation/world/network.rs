@@ -192,7 +192,10 @@ impl World {
         let Some(place) = env.waited.iter().position(|waited| waited.no == no) else { return };
         let waited = env.waited.swap_remove(place);
         env.denied |= matches!(answer, Answer::Denied(..));
-        if let (Answer::Found(seen) | Answer::Failed(seen), Some(record)) = (&answer, env.record(waited.lease)) {
+        // What comes while it is frozen may be too late to be looked at.
+        if let (Answer::Found(seen) | Answer::Failed(seen), Some(record), false) =
+            (&answer, env.record(waited.lease), env.frozen)
+        {
             let key = record.key as usize;
             let sight = &mut env.sights[key];
             match seen {
