@@ -76,9 +76,9 @@ holds! {
         sees: [renewed, lost]
     }
     /// A new process knows nothing of what the old one sent.
-    a_process_that_dies_leaves_nothing_that_breaks_a_later_hold("a process that dies and comes again, two acquires each") {
+    a_process_that_dies_leaves_nothing_that_breaks_a_later_hold("processes that die twice and come again") {
         quick: Bounds { asks: [2, 1], crashes: 1, ..PLAIN },
-        full: Bounds { asks: [2, 2], crashes: 1, ..PLAIN },
+        full: Bounds { asks: [2, 1], crashes: 2, ..PLAIN },
         sees: [renewed, late]
     }
     /// The client of a lease that was given up may go on believing: its row stays until it can no longer.

@@ -53,7 +53,7 @@ fn check(bounds: Bounds, most: usize) {
 
 #[test]
 fn states_that_count_as_the_same_behave_the_same() {
-    let most = if is_full() { 50_000 } else { 8_000 };
+    let most = if is_full() { 30_000 } else { 8_000 };
     let plain = Bounds::PLAIN;
     check(Bounds { short_ticks: 1, unknown: 1, sleeps: 1, ..plain.clone() }, most);
     check(Bounds { ticks: 5, unknown: 2, refusals: 1, ..plain.clone() }, most);
