@@ -21,6 +21,14 @@ struct Row {
     commands: Vec<String>,
 }
 
+const PACKAGES: [(&str, &str); 5] = [
+    ("leasekeeper", "runtime-lib"),
+    ("leasekeeper-core", "extension/core"),
+    ("leasekeeper-extension", "extension"),
+    ("leasekeeper-tests", "tests"),
+    ("leasekeeper-wire", "runtime-lib/wire"),
+];
+
 fn tables() -> Vec<Table> {
     let files = fs::read_dir(repository("tests/evidence")).expect("the tables' folder").flatten();
     let tables: Vec<Table> = files
@@ -43,6 +51,12 @@ fn every_claim_names_what_holds_it_and_every_test_it_names_exists() {
             let name = test.rsplit("::").next().unwrap_or_default();
             // Some are made by macros, which are given the name alone.
             assert!(sources.contains(name), "{row} names {test}, which does not exist");
+            let mut path = test.split("::");
+            let (package, target) = (path.next().unwrap_or_default(), path.next().unwrap_or_default());
+            let (_, folder) = PACKAGES.iter().find(|(name, _)| *name == package).expect("a package of the workspace");
+            let places = [format!("{folder}/tests/{target}.rs"), format!("{folder}/tests/{target}/main.rs")];
+            let is_there = target == "lib" || places.iter().any(|place| repository(place).exists());
+            assert!(is_there, "{row} names {test}: {folder} has no test target {target}");
         }
     }
 }
