@@ -59,7 +59,7 @@ holds! {
     }
     /// What an acquire left under way meets the next one of the same client.
     a_client_that_comes_again_is_not_held_up_or_let_in_by_its_own_past("a second acquire, an unknown outcome") {
-        quick: Bounds { asks: [2, 1], ..PLAIN },
+        quick: Bounds { asks: [2, 1], horizon: Some(2), ..PLAIN },
         full: Bounds { asks: [2, 1], unknown: 1, ..PLAIN },
         sees: [renewed]
     }
