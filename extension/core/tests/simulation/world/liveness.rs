@@ -54,6 +54,12 @@ impl World {
     pub(crate) fn check_busy(&mut self, n: usize, lease: LeaseId, refused: &Refused<u64>) {
         let env = &self.envs[n];
         let (Refused::Busy { .. }, Some(record)) = (refused, env.record(lease)) else { return };
+        let others =
+            |other: &Record| other.key == record.key && other.lease != lease && other.status == Status::Waiting;
+        if env.records.iter().any(others) {
+            // Those who came before it go first.
+            return;
+        }
         let sight = env.sights[record.key as usize];
         let Some(stored) = &self.store.place(record.key).stored else { return };
         if (stored.row.owner, stored.row.version) != (sight.owner, sight.version) || self.is_own(n, sight.owner) {
