@@ -107,6 +107,9 @@ layer-check: build
 layer: ## The layer as it is shipped: release build against glibc 2.26, zipped (several minutes)
 	scripts/build-layer
 
+.PHONY: release-check
+release-check: layer layer-again measure sam snippets packages ## What only a release needs: the layer twice, start and size, deploying, packages
+
 .PHONY: layer-again
 layer-again: ## The same sources in another folder make the same extension, byte for byte (several minutes)
 	scripts/build-layer --again --arch x86_64
