@@ -166,11 +166,11 @@ test('work that fails once its lock is lost leaves no rejection unhandled', asyn
   process.on('unhandledRejection', note);
   const handler = locked({ key: 'k' }, async () => {
     extension.say({ event: 'lost', lease: 7, reason: 'thaw' });
-    await sleep(60);
+    await sleep(400);
     throw new Error('too late for anyone');
   });
   await assert.rejects(handler({}, context()), { code: 'lost', reason: 'thaw' });
-  await sleep(150);
+  await sleep(600);
   process.off('unhandledRejection', note);
   assert.deepEqual(unhandled, []);
 });

@@ -56,7 +56,8 @@ export async function startExtension(settings = {}, socket = join(scratch(), 'le
   const exited = new Promise((resolve) => child.on('exit', resolve));
   // Neither it nor what is around it keeps this process; it ends with it.
   child.unref();
-  process.on('exit', () => child.kill('SIGKILL'));
+  // Before its directory is removed, which it would fill again.
+  process.prependListener('exit', () => child.kill('SIGKILL'));
   const kill = async () => {
     child.ref();
     child.kill('SIGKILL');
