@@ -188,7 +188,11 @@ for (const { name, kind, word, read_as } of cases('words.json')) {
 }
 
 for (const { name, template, values, ...expected } of cases('keys.json')) {
-  check(name, orError(() => ({ key: key(template, values) })), expected);
+  check(
+    name,
+    orError(() => ({ key: key(template, values) })),
+    expected,
+  );
 }
 
 for (const { name, remaining_ms, setting_wait_ms, setting_lease_ms, wait_ms, lease_ms, reserve_ms, ...expected } of cases(
