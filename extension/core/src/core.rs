@@ -139,20 +139,19 @@ impl<S: Symbol> Core<S> {
     /// Sends one request for `lease`.
     pub(crate) fn send(&mut self, lease: LeaseId, kind: Kind<S>, op: Op<S>, at_most: Option<Micros>) -> RequestNo {
         let entry = self.leases.get(&lease).expect("requests are sent for leases that exist");
-        let (key, times) = (entry.key.clone(), entry.lease());
-        let slow = if self.breaks(WrongRule::SlowTimeouts) { 2 } else { 1 };
+        let (key, times) = (entry.key.clone(), self.timed_by(entry.lease()));
         let clip = |time: Micros| at_most.map_or(time, |most| time.min(most)).max(1);
         self.next_request += 1;
         let no = self.next_request;
-        let expires = self.clock.timer + slow * times.answer_within();
+        let expires = self.clock.timer + times.answer_within();
         self.requests.insert(no, Pending { lease, key: key.clone(), kind, expires });
         self.emit(Output::Send(StoreRequest {
             no,
             lease,
             key,
             op,
-            timeout: clip(slow * times.timeout()),
-            connect_timeout: clip(slow * times.connect_timeout()),
+            timeout: clip(times.timeout()),
+            connect_timeout: clip(times.connect_timeout()),
         }));
         no
     }

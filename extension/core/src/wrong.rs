@@ -1,5 +1,6 @@
 //! Rules got wrong on purpose, to see that the proofs find them. No release build can be made to break one.
 
+use crate::timing::Lease;
 use crate::{Core, LeaseId, Symbol};
 
 /// A rule of the protocol, got wrong.
@@ -55,6 +56,11 @@ impl<S: Symbol> Core<S> {
 
     pub(crate) fn breaks(&self, rule: WrongRule) -> bool {
         cfg!(debug_assertions) && self.wrong.rule == Some(rule)
+    }
+
+    /// The lease that time-outs follow from.
+    pub(crate) fn timed_by(&self, lease: Lease) -> Lease {
+        if self.breaks(WrongRule::SlowTimeouts) { Lease::from_ms(lease.full() / 500) } else { lease }
     }
 
     /// The owner of this lease's next Put, if it is not to be a fresh one.
