@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod costs;
+mod edges;
 mod faults;
 mod freezes;
 mod hand_over;
