@@ -87,7 +87,24 @@ impl Problem {
 
     /// A lock request failed.
     pub(super) fn refused(failure: &Failure) -> Self {
-        let kind = match failure.code {
+        Self::advised(Self::kind_of(failure), &failure.message)
+    }
+
+    /// The same, by a sidecar: Region, network, credentials and table are its own.
+    pub(super) fn refused_by_sidecar(failure: &Failure) -> Self {
+        let kind = Self::kind_of(failure);
+        let advice = match kind {
+            Kind::Unavailable => Some("this is what the sidecar says: see its log, and try again"),
+            Kind::Denied | Kind::Config => {
+                Some("this is what the sidecar says: its own settings and credentials are meant, and its log says more")
+            }
+            _ => None,
+        };
+        Self { advice, ..Self::new(kind, &failure.message) }
+    }
+
+    fn kind_of(failure: &Failure) -> Kind {
+        match failure.code {
             Code::Busy => Kind::Busy,
             Code::Lost => Kind::Lost,
             Code::Unavailable | Code::BudgetExhausted | Code::ExtensionMissing | Code::ReleaseUnconfirmed => {
@@ -97,8 +114,7 @@ impl Problem {
             Code::Config => Kind::Config,
             Code::ForeignRow => Kind::Row,
             _ => Kind::Fault,
-        };
-        Self::advised(kind, &failure.message)
+        }
     }
 
     pub(super) fn text(&self) -> &str {

@@ -6,6 +6,8 @@ mod inspect;
 mod list;
 mod run;
 mod run_ends;
+mod run_group;
+mod run_hung;
 mod table;
 mod wrong;
 

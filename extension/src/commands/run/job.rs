@@ -1,13 +1,20 @@
 //! The command that runs under the lock: its process, and the signals for it.
 
+use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, getpid, getppid, kill_process, kill_process_group, set_parent_process_death_signal,
+    test_kill_process_group,
 };
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
+use std::time::Duration;
 use tokio::process::{Child, Command};
+use tokio::time::sleep;
+
+/// How often the group is looked at once its leader has ended: nothing tells of the others' end.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// A running command.
 pub(super) struct Job {
@@ -19,12 +26,18 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// Starts `command` with these variables beside our own.
-    pub(super) fn start(command: &[OsString], variables: &[(&str, &str)]) -> io::Result<Self> {
+    /// Starts `command` with these variables beside our own, or without them.
+    pub(super) fn start(command: &[OsString], variables: &[(&str, Option<&str>)]) -> io::Result<Self> {
         let leads_group = !io::stdin().is_terminal();
         let (program, arguments) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         let mut command = Command::new(program);
-        command.args(arguments).envs(variables.iter().copied()).kill_on_drop(true);
+        command.args(arguments).kill_on_drop(true);
+        for (name, value) in variables {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
         if leads_group {
             command.process_group(0);
         }
@@ -39,6 +52,20 @@ impl Job {
         self.child.wait().await
     }
 
+    /// Waits until nothing of its group works any more. May be dropped and asked again.
+    pub(super) async fn gone(&mut self) {
+        // That it cannot be waited for is told by who asks for its status.
+        let _ = self.ended().await;
+        while self.has_left_others() {
+            sleep(LOOK).await;
+        }
+    }
+
+    /// Once it has ended itself: does anything that it started work on in its group?
+    pub(super) fn has_left_others(&self) -> bool {
+        self.leads_group && test_kill_process_group(self.pid) != Err(Errno::SRCH) && !only_zombies(self.pid)
+    }
+
     /// Hands on a signal that we got.
     pub(super) fn pass_on(&self, signal: Signal) {
         // The terminal sends these to its whole foreground group, so it has got them.
@@ -49,12 +76,27 @@ impl Job {
     }
 
     pub(super) fn signal(&self, signal: Signal) {
-        // It has not been waited for, so its number is still its own. That it has ended already is no fault.
+        // Its number stays its own until it has been waited for, its group's for as long as anything is in that. That both have
+        // ended already is no fault.
         let _ = match self.leads_group {
             true => kill_process_group(self.pid, signal),
             false => kill_process(self.pid, signal),
         };
     }
+}
+
+/// Has everything in the group ended, though nobody has waited for it? In a container often nobody ever does.
+fn only_zombies(group: Pid) -> bool {
+    let Ok(processes) = std::fs::read_dir("/proc") else { return false };
+    let stats = processes.flatten().filter_map(|process| std::fs::read_to_string(process.path().join("stat")).ok());
+    let mut states = stats.filter_map(|stat| {
+        // The name before may hold anything; behind it are state, parent and group.
+        let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+        let state = fields.next()?.to_owned();
+        (fields.nth(1)?.parse() == Ok(group.as_raw_nonzero().get())).then_some(state)
+    });
+    // Those that cannot be seen may work.
+    states.next().is_some_and(|state| state == "Z") && states.all(|state| state == "Z")
 }
 
 /// As a shell would tell it: the code, or 128 and the signal's number.

@@ -1,11 +1,12 @@
 //! One lock, held by this process itself or through a sidecar: the same lines either way.
 
+use super::validity::{Step, Validity};
 use crate::commands::problem::{Kind, Problem};
 use crate::driver::{self, ClientId, Command, Gone, Surroundings};
 use crate::outbox::{Outgoing, outbox};
 use crate::settings::{Settings, StoreKind};
 use crate::store::{DynamoStore, MemoryStore};
-use leasekeeper_wire::{Acquire, Code, EventKind, Failure, Granted, LostReason, Op, Request, ServerLine};
+use leasekeeper_wire::{Acquire, Checked, Code, EventKind, Failure, Granted, LostReason, Op, Request, ServerLine};
 use std::path::Path;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
@@ -13,13 +14,19 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 /// A driver of our own has one client.
 const CLIENT: ClientId = 1;
 
 /// Giving back is tried for ten seconds at most, so its answer comes within that.
 const RELEASE: Duration = Duration::from_secs(12);
+
+/// A sidecar that has stopped answering gets this long: it gives back what a closed connection held, too, once it goes on.
+const RELEASE_IN_SILENCE: Duration = Duration::from_secs(1);
+
+/// So much silence makes one ask whether there is anybody, and as much again tells that there is not.
+const SILENCE: Duration = Duration::from_secs(3);
 
 /// What is left to be deleted without anybody waiting for it gets this long before the process ends.
 const LEAVE: Duration = Duration::from_secs(3);
@@ -28,6 +35,8 @@ const LEAVE: Duration = Duration::from_secs(3);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Told {
     Lost(LostReason),
+    /// It counts as lost: the sidecar has not answered for as long as it was good.
+    Silent,
     /// No renewal was confirmed for most of the lease.
     Danger,
     Recovered,
@@ -50,6 +59,8 @@ pub(super) struct Lock {
     channel: Channel,
     last_id: u64,
     lease: Option<u64>,
+    /// A sidecar can stop and tell nobody. A driver of our own stops only with us.
+    validity: Option<Validity>,
 }
 
 enum Channel {
@@ -92,40 +103,92 @@ impl Lock {
     }
 
     fn on(channel: Channel) -> Self {
-        Self { channel, last_id: 0, lease: None }
+        Self { channel, last_id: 0, lease: None, validity: None }
     }
 
     /// Waits for the lock.
     pub(super) async fn acquire(&mut self, acquire: Acquire) -> Result<Granted, Failure> {
+        let validity = Validity::start();
         let answer = self.ask(Op::Acquire(acquire)).await?;
         let granted = serde_json::from_value::<Granted>(answer);
         let granted =
             granted.map_err(|error| Failure::new(Code::Protocol, format!("the grant cannot be read: {error}")))?;
         self.lease = Some(granted.lease);
+        if let Channel::Sidecar { .. } = self.channel {
+            self.validity = Some(validity.granted(&granted));
+        }
         Ok(granted)
     }
 
     /// The next thing that happens to the lock. May be dropped and asked again.
     pub(super) async fn told(&mut self) -> Told {
         loop {
-            match self.channel.next().await {
-                None => return Told::Lost(LostReason::ExtensionFailed),
-                Some(ServerLine::Event(event)) if Some(event.lease) == self.lease => match event.kind {
-                    EventKind::Lost { reason } => return Told::Lost(reason),
-                    EventKind::Danger => return Told::Danger,
-                    EventKind::Recovered => return Told::Recovered,
-                    EventKind::Ending { within_ms } => return Told::Ending(within_ms),
-                    _ => {}
+            let pause = self.validity.as_mut().map(Validity::pause);
+            let told = tokio::select! {
+                // What has come first: after a stop of our own it may tell that the lock is still good.
+                biased;
+                line = self.channel.next() => match line {
+                    None => Some(Told::Lost(LostReason::ExtensionFailed)),
+                    Some(line) => self.heard(line),
                 },
-                Some(_) => {}
+                () = sleep(pause.unwrap_or(Duration::MAX)), if pause.is_some() => {
+                    match self.validity.as_mut().map(Validity::step) {
+                        Some(Step::Ask) => self.check(),
+                        Some(Step::Over) => Some(Told::Silent),
+                        Some(Step::Wait) | None => None,
+                    }
+                }
+            };
+            if let Some(told) = told {
+                return told;
             }
         }
+    }
+
+    fn heard(&mut self, line: ServerLine) -> Option<Told> {
+        match line {
+            ServerLine::Event(event) if Some(event.lease) == self.lease => match event.kind {
+                EventKind::Lost { reason } => Some(Told::Lost(reason)),
+                EventKind::Danger => Some(Told::Danger),
+                EventKind::Recovered => Some(Told::Recovered),
+                EventKind::Ending { within_ms } => Some(Told::Ending(within_ms)),
+                // It says nothing of for how long.
+                EventKind::Renewed if self.validity.as_ref().is_some_and(|validity| !validity.is_asked()) => {
+                    self.check()
+                }
+                _ => None,
+            },
+            ServerLine::Reply { id: Some(id), answer } => {
+                let validity = self.validity.as_mut()?;
+                match answer.map(serde_json::from_value::<Checked>) {
+                    Ok(Ok(checked)) => {
+                        validity.checked(id, &checked);
+                        None
+                    }
+                    Ok(Err(_)) => Some(Told::Lost(LostReason::ExtensionFailed)),
+                    Err(failure) => Some(Told::Lost(failure.reason.unwrap_or(LostReason::ExtensionFailed))),
+                }
+            }
+            _ => None,
+        }
+    }
+
+    /// Asks for how long the lock is good.
+    fn check(&mut self) -> Option<Told> {
+        let (Some(lease), Some(validity)) = (self.lease, self.validity.as_mut()) else { return None };
+        self.last_id += 1;
+        let request = Request { id: self.last_id, op: Op::Check { lease } }.encode();
+        validity.asks(self.last_id);
+        // Nothing else is under way, so there is room for it: else the connection is of no use any more.
+        (!self.channel.send_now(request.as_bytes())).then_some(Told::Lost(LostReason::ExtensionFailed))
     }
 
     /// Gives the lock back, and waits until that is confirmed.
     pub(super) async fn release(&mut self) -> Released {
         let Some(lease) = self.lease.take() else { return Released::Confirmed };
-        match timeout(RELEASE, self.ask(Op::Release { lease })).await {
+        let silent = self.validity.take().is_some_and(|mut validity| validity.step() == Step::Over);
+        let patience = if silent { RELEASE_IN_SILENCE } else { RELEASE };
+        match timeout(patience, self.ask(Op::Release { lease })).await {
             Ok(Ok(_)) => Released::Confirmed,
             Ok(Err(failure)) if failure.code == Code::Lost => Released::Lost(failure),
             Ok(Err(failure)) => Released::Unconfirmed(failure.message),
@@ -145,19 +208,34 @@ impl Lock {
     }
 
     async fn ask(&mut self, op: Op) -> Result<serde_json::Value, Failure> {
-        self.last_id += 1;
-        let id = self.last_id;
-        self.channel.send(Request { id, op }).await;
+        let id = self.send(op).await;
+        let mut anybody = None;
         loop {
-            match self.channel.next().await {
-                Some(ServerLine::Reply { id: answered, answer }) if answered.is_none_or(|answered| answered == id) => {
-                    return answer;
+            match timeout(SILENCE, self.channel.next()).await {
+                Ok(Some(ServerLine::Reply { id: answered, answer })) => {
+                    if answered.is_none_or(|answered| answered == id) {
+                        return answer;
+                    }
+                    anybody.take_if(|asked| Some(*asked) == answered);
                 }
-                Some(_) => {}
-                None => return Err(self.channel.gone()),
+                Ok(Some(_)) => {}
+                Ok(None) => return Err(self.channel.gone()),
+                Err(_) if anybody.is_some() => return Err(silent()),
+                // How long it waits for a lock is its own affair, as long as it lives.
+                Err(_) => anybody = Some(self.send(Op::Hello).await),
             }
         }
     }
+
+    async fn send(&mut self, op: Op) -> u64 {
+        self.last_id += 1;
+        self.channel.send(Request { id: self.last_id, op }).await;
+        self.last_id
+    }
+}
+
+fn silent() -> Failure {
+    Failure::new(Code::Unavailable, "the sidecar does not answer: is its process stopped?")
 }
 
 impl Channel {
@@ -170,6 +248,14 @@ impl Channel {
             Self::Sidecar { write, .. } => {
                 let _ = write.write_all(request.encode().as_bytes()).await;
             }
+        }
+    }
+
+    /// False where it cannot be sent whole at once.
+    fn send_now(&self, line: &[u8]) -> bool {
+        match self {
+            Self::Own { .. } => false,
+            Self::Sidecar { write, .. } => write.try_write(line).is_ok_and(|written| written == line.len()),
         }
     }
 

@@ -3,6 +3,7 @@
 mod job;
 mod lock;
 mod signals;
+mod validity;
 
 use super::arguments::{Common, Run};
 use super::problem::{Kind, Problem};
@@ -12,7 +13,7 @@ use crate::lifecycle::Mode;
 use crate::log;
 use crate::settings::{self, Settings, StoreKind};
 use job::Job;
-use leasekeeper_wire::{Acquire, Failure, Granted, LostReason};
+use leasekeeper_wire::{Acquire, Failure, Granted};
 use lock::{Lock, Released, Told};
 use signals::Signals;
 use std::io;
@@ -20,11 +21,14 @@ use std::path::PathBuf;
 use std::pin::pin;
 use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 /// As shells exit when a command is there and cannot be executed, or is not there.
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
+
+/// What SIGKILL ends is gone within this, unless the kernel itself is in its way.
+const AFTER_KILL: Duration = Duration::from_secs(1);
 
 /// Runs the command under its lock; what it exits with is our own exit code.
 pub(super) async fn perform(run: &Run, common: &Common) -> Result<ExitCode, Problem> {
@@ -34,21 +38,21 @@ pub(super) async fn perform(run: &Run, common: &Common) -> Result<ExitCode, Prob
     let acquire = Acquire { key: run.key.clone(), wait_ms: run.wait_ms, lease_ms: run.lease_ms, ..Acquire::default() };
     let granted = tokio::select! {
         granted = lock.acquire(acquire) => granted,
-        signal = signals.next() => {
-            lock.leave().await;
+        signal = signals.next_end() => {
+            leave(lock, &mut signals).await;
             return Ok(ExitCode::from(u8::try_from(128 + signal.as_raw()).unwrap_or(u8::MAX)));
         }
     };
     let granted = match granted {
         Ok(granted) => granted,
         Err(failure) => {
-            lock.leave().await;
-            return Err(not_had(&run.key, &failure));
+            leave(lock, &mut signals).await;
+            return Err(not_had(run, &failure));
         }
     };
-    let ended = under_lock(run, &granted, &mut lock, &mut signals).await;
-    let released = lock.release().await;
-    lock.leave().await;
+    let (ended, asked_to_end) = under_lock(run, &granted, &mut lock, &mut signals).await;
+    let asked_to_end = signals.pass_over().await || asked_to_end;
+    let released = give_back(lock, &mut signals, asked_to_end).await;
     outcome(run, ended, released)
 }
 
@@ -56,65 +60,109 @@ pub(super) async fn perform(run: &Run, common: &Common) -> Result<ExitCode, Prob
 enum Ended {
     NotStarted(io::Error),
     ByItself(io::Result<ExitStatus>),
-    /// It was stopped, as its lock was lost.
-    Stopped(LostReason),
+    /// It was stopped, as its lock was lost: why.
+    Stopped(String),
 }
 
-async fn under_lock(run: &Run, granted: &Granted, lock: &mut Lock, signals: &mut Signals) -> Ended {
+/// Also tells whether a signal asked for an end meanwhile.
+async fn under_lock(run: &Run, granted: &Granted, lock: &mut Lock, signals: &mut Signals) -> (Ended, bool) {
     let variables = [
-        (settings::GIVEN_TO_COMMANDS[0], run.key.as_str()),
-        (settings::GIVEN_TO_COMMANDS[1], &granted.owner),
-        ("LEASEKEEPER_TABLE", &granted.table),
+        (settings::GIVEN_TO_COMMANDS[0], Some(run.key.as_str())),
+        (settings::GIVEN_TO_COMMANDS[1], Some(granted.owner.as_str())),
+        // A lock that is kept in memory has none.
+        ("LEASEKEEPER_TABLE", Some(granted.table.as_str()).filter(|table| !table.is_empty())),
     ];
     let mut job = match Job::start(&run.command, &variables) {
         Ok(job) => job,
-        Err(error) => return Ended::NotStarted(error),
+        Err(error) => return (Ended::NotStarted(error), false),
     };
-    loop {
+    let mut asked_to_end = false;
+    let why = loop {
         tokio::select! {
-            ended = job.ended() => return Ended::ByItself(ended),
-            signal = signals.next() => job.pass_on(signal),
+            ended = job.ended() => {
+                // What it leaves running by itself is its own affair; what a signal should have ended works on its lock's matter.
+                if asked_to_end && job.has_left_others() {
+                    see_off(&mut job, signals, run.kill_after).await;
+                }
+                return (Ended::ByItself(ended), asked_to_end);
+            }
+            signal = signals.next() => {
+                asked_to_end |= signals::asks_for_an_end(signal);
+                job.pass_on(signal);
+            }
             told = lock.told() => match told {
                 Told::Danger => note("no renewal of the lock was confirmed for most of its lease"),
                 Told::Recovered => note("the lock's renewals are confirmed again"),
                 Told::Ending(within_ms) => {
                     note(&format!("the sidecar is ending: the lock is renewed for {within_ms} ms more at most"));
                 }
-                Told::Lost(reason) => {
-                    note(&format!("the lock {} is lost ({reason}): the command is being stopped", printable(&run.key)));
-                    // Whatever it still exits with: it ran without its lock.
-                    let _ = stop(&mut job, signals, run.kill_after).await;
-                    return Ended::Stopped(reason);
-                }
+                Told::Lost(reason) => break reason.to_string(),
+                Told::Silent => break "the sidecar does not answer: is its process stopped?".into(),
             },
         }
-    }
+    };
+    note(&format!("the lock {} is lost ({why}): the command is being stopped", printable(&run.key)));
+    job.signal(rustix::process::Signal::TERM);
+    // Whatever it still exits with: it ran without its lock.
+    see_off(&mut job, signals, run.kill_after).await;
+    (Ended::Stopped(why), asked_to_end)
 }
 
-/// SIGTERM, and SIGKILL if that is not enough.
-async fn stop(job: &mut Job, signals: &mut Signals, kill_after: Duration) -> io::Result<ExitStatus> {
-    job.signal(rustix::process::Signal::TERM);
+/// Waits until the command and all that it started have ended, with SIGKILL if SIGTERM was not enough.
+async fn see_off(job: &mut Job, signals: &mut Signals, kill_after: Duration) {
     let mut patience = pin!(sleep(kill_after));
     let mut killed = false;
     loop {
         tokio::select! {
-            ended = job.ended() => return ended,
+            () = job.gone() => return,
             signal = signals.next() => job.pass_on(signal),
-            () = &mut patience, if !killed => {
-                killed = true;
+            () = &mut patience => {
+                if std::mem::replace(&mut killed, true) {
+                    return note("some of what the command started cannot be killed, and may work on");
+                }
                 job.signal(rustix::process::Signal::KILL);
+                patience.as_mut().reset(Instant::now() + AFTER_KILL);
             }
         }
     }
 }
 
+/// Gives the lock back, and leaves: that can take ten seconds and more where DynamoDB does not answer. A signal after another,
+/// which may have ended the command, cuts it short.
+async fn give_back(mut lock: Lock, signals: &mut Signals, asked_to_end: bool) -> Released {
+    let giving_back = async {
+        let released = lock.release().await;
+        lock.leave().await;
+        released
+    };
+    let cut_short = async {
+        if !asked_to_end {
+            signals.next_end().await;
+            note("the lock is being given back: another signal ends this at once");
+        }
+        signals.next_end().await;
+    };
+    tokio::select! {
+        biased;
+        released = giving_back => released,
+        () = cut_short => Released::Unconfirmed("a second signal ended that, and its row stands until its lease is over".into()),
+    }
+}
+
+/// Ends what may be left of a wait, unless another signal comes.
+async fn leave(lock: Lock, signals: &mut Signals) {
+    tokio::select! {
+        () = lock.leave() => {}
+        _ = signals.next_end() => note("ended at once: a row that a request may have left stands until its lease is over"),
+    }
+}
+
 fn outcome(run: &Run, ended: Ended, released: Released) -> Result<ExitCode, Problem> {
     let code = match ended {
-        Ended::Stopped(reason) => {
-            let why = if let Released::Lost(failure) = released {
-                failure.message
-            } else {
-                format!("the lock was lost: {reason}")
+        Ended::Stopped(why) => {
+            let why = match released {
+                Released::Lost(failure) => failure.message,
+                _ => format!("the lock was lost: {why}"),
             };
             return Err(Problem::new(Kind::Lost, format!("{why}; the command was stopped")));
         }
@@ -141,15 +189,16 @@ fn outcome(run: &Run, ended: Ended, released: Released) -> Result<ExitCode, Prob
     Ok(ExitCode::from(code))
 }
 
-fn not_had(key: &str, failure: &Failure) -> Problem {
-    let mut text = format!("no lock on {}, so the command was not run", printable(key));
+fn not_had(run: &Run, failure: &Failure) -> Problem {
+    let mut text = format!("no lock on {}, so the command was not run", printable(&run.key));
     if let Some(holder) = &failure.holder {
         let words = [("function ", &holder.function), ("request ", &holder.request_id), ("", &holder.host)];
         let words = words.iter().filter_map(|(what, value)| Some(format!("{what}{}", printable(value.as_deref()?))));
         let words: Vec<String> = words.chain([format!("owner {}", printable(&holder.owner))]).collect();
         text.push_str(&format!("; it is held by {}", words.join(", ")));
     }
-    Problem::refused(failure).context(&text)
+    let problem = if run.sidecar { Problem::refused_by_sidecar(failure) } else { Problem::refused(failure) };
+    problem.context(&text)
 }
 
 /// Nothing is asked for yet. What is logged goes to standard error, if `LEASEKEEPER_LOG` is set: standard output is the command's.

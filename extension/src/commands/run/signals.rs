@@ -7,6 +7,14 @@ use tokio::sync::mpsc;
 
 const HANDED_ON: [Signal; 6] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2];
 
+/// How many turns it takes until a signal that has come is seen here.
+const HEARING: usize = 4;
+
+/// Does whoever sends it mean that we should end?
+pub(super) fn asks_for_an_end(signal: Signal) -> bool {
+    !matches!(signal, Signal::USR1 | Signal::USR2)
+}
+
 /// All of them, from now on.
 pub(super) struct Signals(mpsc::UnboundedReceiver<Signal>);
 
@@ -25,6 +33,28 @@ impl Signals {
             tokio::spawn(async move { while stream.recv().await.is_some() && got.send(handed_on).is_ok() {} });
         }
         Ok(Self(signals))
+    }
+
+    /// The next one that asks for an end.
+    pub(super) async fn next_end(&mut self) -> Signal {
+        loop {
+            let signal = self.next().await;
+            if asks_for_an_end(signal) {
+                return signal;
+            }
+        }
+    }
+
+    /// Passes over those that have come by now: the terminal's Ctrl-C reaches the command, which ends, and us at once.
+    pub(super) async fn pass_over(&mut self) -> bool {
+        for _ in 0..HEARING {
+            tokio::task::yield_now().await;
+        }
+        let mut any = false;
+        while let Ok(signal) = self.0.try_recv() {
+            any |= asks_for_an_end(signal);
+        }
+        any
     }
 
     /// The next one.

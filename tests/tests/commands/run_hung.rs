@@ -1,0 +1,104 @@
+//! `run --sidecar` beside a sidecar that has stopped: nobody but `run` itself can count how long the lock is good.
+
+use crate::run::{made, run, scratch, start};
+use crate::{Ended, finish, signal};
+use rustix::process::Signal;
+use std::time::{Duration, SystemTime};
+use tempfile::TempDir;
+use testkit::dynamo::{Dynamo, Operation, Recorded};
+use testkit::sidecar::Sidecar;
+use tokio::process::Child;
+use tokio::time::{Instant, sleep};
+
+const LEASE: Duration = Duration::from_millis(2_000);
+
+/// Works until it is told to stop, or to end.
+const WORK: &str = "trap 'touch told; exit' TERM; touch begun; while [ ! -e end ]; do sleep 0.01; done; exit 6";
+
+async fn begun(dynamo: &Dynamo, sidecar: &Sidecar) -> (Child, TempDir) {
+    let home = scratch();
+    let mut command = run(dynamo, &["--sidecar", "--lease-ms", "2000"], WORK);
+    command.current_dir(home.path()).env("LEASEKEEPER_SOCKET", sidecar.socket());
+    let child = start(command);
+    made(&home.path().join("begun")).await;
+    (child, home)
+}
+
+async fn renewed(dynamo: &Dynamo, times: usize) {
+    let renewals = |sent: &[Recorded]| sent.iter().filter(|sent| sent.operation == Operation::UpdateItem).count();
+    let before = dynamo.count(Operation::UpdateItem);
+    assert!(dynamo.until(Duration::from_secs(20), |sent| renewals(sent) >= before + times).await, "it is renewed");
+}
+
+fn assert_stopped(dynamo: &Dynamo, home: &TempDir, ended: &Ended) {
+    assert_eq!(ended.code, Some(76), "{ended:?}");
+    for part in ["the sidecar does not answer", "the command is being stopped", "the command was stopped"] {
+        assert!(ended.err.contains(part), "no {part:?} in {ended:?}");
+    }
+    let committed = |sent: &Recorded| sent.answered.filter(|_| sent.status == Some(200));
+    let last = dynamo.requests().iter().filter_map(committed).max().expect("it was acquired");
+    // The file system noted when the command heard of it; the front's clock is read beside the same one.
+    let told = std::fs::metadata(home.path().join("told")).and_then(|file| file.modified()).expect("it was told");
+    let since_told = SystemTime::now().duration_since(told).expect("the past");
+    let told_after = dynamo.elapsed() - since_told - last;
+    assert!(told_after < LEASE, "told {told_after:?} after the last write");
+}
+
+#[tokio::test]
+async fn the_command_is_stopped_before_anybody_else_can_have_its_lock() {
+    for renewals in [0, 2] {
+        let dynamo = Dynamo::start().await;
+        let sidecar = Sidecar::start(&dynamo, "sidecar", &[]).await;
+        let (child, home) = begun(&dynamo, &sidecar).await;
+        renewed(&dynamo, renewals).await;
+        sidecar.signal(Signal::STOP);
+        let ended = finish(child).await;
+        assert_stopped(&dynamo, &home, &ended);
+    }
+}
+
+#[tokio::test]
+async fn a_lock_that_the_sidecar_renews_is_good_for_as_long_as_it_does_also_where_run_was_stopped_meanwhile() {
+    let dynamo = Dynamo::start().await;
+    let sidecar = Sidecar::start(&dynamo, "sidecar", &[]).await;
+    let (child, home) = begun(&dynamo, &sidecar).await;
+    // Longer than the lease.
+    renewed(&dynamo, 4).await;
+    signal(&child, Signal::STOP);
+    renewed(&dynamo, 4).await;
+    signal(&child, Signal::CONT);
+    renewed(&dynamo, 1).await;
+    std::fs::write(home.path().join("end"), "").expect("a file");
+    let ended = finish(child).await;
+    assert_eq!((ended.code, ended.err.as_str()), (Some(6), ""), "{ended:?}");
+    assert_eq!(dynamo.item("k"), None);
+}
+
+#[tokio::test]
+async fn a_wait_for_the_lock_ends_where_no_answer_to_anything_comes() {
+    let dynamo = Dynamo::start().await;
+    let sidecar = Sidecar::start(&dynamo, "sidecar", &[]).await;
+    sidecar.signal(Signal::STOP);
+    let mut command = run(&dynamo, &["--sidecar"], "echo ran");
+    command.env("LEASEKEEPER_SOCKET", sidecar.socket());
+    let asked = Instant::now();
+    let ended = finish(start(command)).await;
+    ended.assert_failed(69, &["no lock on k", "the sidecar does not answer", "is its process stopped?"]);
+    assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
+}
+
+#[tokio::test]
+async fn a_wait_goes_on_for_as_long_as_the_sidecar_answers() {
+    let dynamo = Dynamo::start().await;
+    let sidecar = Sidecar::start(&dynamo, "sidecar", &[]).await;
+    let mut holder = sidecar.connect().await;
+    let held = holder.acquire("k", 20_000, 0).await.expect("a free key");
+    let mut command = run(&dynamo, &["--sidecar"], "echo ran");
+    command.env("LEASEKEEPER_SOCKET", sidecar.socket());
+    let child = start(command);
+    // Longer than a sidecar that is silent is waited for.
+    sleep(Duration::from_millis(7_500)).await;
+    holder.release(held.lease).await.expect("given back");
+    let ended = finish(child).await;
+    assert_eq!((ended.code, ended.out.as_str(), ended.err.as_str()), (Some(0), "ran\n", ""), "{ended:?}");
+}
