@@ -6,6 +6,7 @@ import { dirname, join } from 'node:path';
 import { test } from 'node:test';
 import { spawnSync } from 'node:child_process';
 import * as esm from 'leasekeeper';
+import * as esmMiddy from 'leasekeeper/middy';
 import * as esmTesting from 'leasekeeper/testing';
 import { here, scratch } from './helpers.mjs';
 
@@ -26,12 +27,14 @@ test('both kinds of module get the same objects', () => {
   const cjs = here('leasekeeper');
   assert.deepEqual(Object.keys(esm).sort(), Object.keys(cjs).sort());
   for (const [name, value] of Object.entries(cjs)) assert.equal(esm[name], value, name);
+  assert.equal(esmMiddy.lock, here('leasekeeper/middy').lock);
   assert.equal(esmTesting.installDouble, here('leasekeeper/testing').installDouble);
 });
 
 test('what is declared is there, and what is there is declared', () => {
   for (const [declarations, module] of [
     ['index.d.ts', esm],
+    ['middy.d.ts', esmMiddy],
     ['testing.d.ts', esmTesting],
   ]) {
     const text = readFileSync(join(dirname(here.resolve('leasekeeper/package.json')), declarations), 'utf8');
@@ -51,8 +54,11 @@ test('the package depends on nothing', () => {
 });
 
 test('CommonJS finds it in a layer by NODE_PATH', () => {
-  const { out, err } = function_('handler.cjs', `console.log(typeof require('leasekeeper').locked)`);
-  assert.equal(out, 'function', err);
+  const { out, err } = function_(
+    'handler.cjs',
+    `console.log(typeof require('leasekeeper').locked, typeof require('leasekeeper/middy').lock)`,
+  );
+  assert.equal(out, 'function function', err);
 });
 
 test('an ES module of plain Node does not look at NODE_PATH; createRequire and an absolute path do the same', () => {
@@ -61,6 +67,7 @@ test('an ES module of plain Node does not look at NODE_PATH; createRequire and a
   const required = `import { createRequire } from 'node:module';
     const { locked } = createRequire(import.meta.url)('leasekeeper'); console.log(typeof locked)`;
   assert.equal(function_('required.mjs', required).out, 'function');
-  const absolute = `import { locked } from 'LAYER/leasekeeper/index.mjs'; console.log(typeof locked)`;
-  assert.equal(function_('absolute.mjs', absolute).out, 'function');
+  const absolute = `import { locked } from 'LAYER/leasekeeper/index.mjs'; import { lock } from 'LAYER/leasekeeper/middy.mjs';
+    console.log(typeof locked, typeof lock)`;
+  assert.equal(function_('absolute.mjs', absolute).out, 'function function');
 });

@@ -40,6 +40,31 @@ function within(more, work) {
   return storage.run({ ...storage.getStore(), ...more }, work);
 }
 
+/** Scopes whose code has ended. What was entered by hand can stay entered, even for a later invocation. */
+const over = new WeakSet();
+
+/** A scope for code that no function of ours is around: it is entered by hand, and knows nothing more once it was left. */
+function scope(invocation) {
+  const around = storage.getStore();
+  const outer = over.has(around) ? undefined : around;
+  const store = { ...outer, ...(invocation && { invocation }) };
+  return {
+    /** For whoever calls without awaiting, and what it runs later; unless it runs in a scope of its own by now. */
+    enter() {
+      const now = storage.getStore();
+      if (now === undefined || now === around || over.has(now)) storage.enterWith(store);
+    },
+    holds(lease) {
+      store.lease = lease ?? outer?.lease;
+    },
+    leave() {
+      store.invocation = outer?.invocation;
+      store.lease = outer?.lease;
+      over.add(store);
+    },
+  };
+}
+
 /** The lease of the innermost block around the caller. */
 function currentLease() {
   const lease = storage.getStore()?.lease;
@@ -47,4 +72,4 @@ function currentLease() {
   throw lockError('protocol', 'no lock is held here: currentLease() is for code that runs inside `locked` or `withLock`');
 }
 
-module.exports = { currentInvocation, currentLease, invocationOf, isContext, within };
+module.exports = { currentInvocation, currentLease, invocationOf, isContext, scope, within };

@@ -93,4 +93,4 @@ function keyMaker({ key, values }) {
   };
 }
 
-module.exports = { locked };
+module.exports = { keyMaker, locked };

@@ -1,0 +1,78 @@
+'use strict';
+// A Middy middleware that runs what comes after it under a lock. Middy itself is not needed: a middleware is an object of hooks.
+
+const { heldBody } = require('./body.js');
+const { attach } = require('./errors.js');
+const { checkKey } = require('./key.js');
+const { WISHES, acquire, checkOptions, settled, whole } = require('./lock.js');
+const { keyMaker } = require('./locked.js');
+const { watch } = require('./watch.js');
+
+const OPTIONS = [...WISHES, 'key', 'values', 'strictRelease'];
+
+/** A middleware. Wrong options fail here, before anything runs. */
+function lock(options) {
+  checkOptions(options, OPTIONS);
+  const keyOf = keyMaker(options);
+  const held = new WeakMap();
+
+  return {
+    // Not async: only what a call enters by itself is entered for its caller, and so for all that Middy runs next.
+    before(request) {
+      return watch(request).holding(async (watched) => {
+        const key = checkKey(await keyOf(request.event, request.context));
+        const hold = new Hold(request, watched, await acquire(key, options));
+        held.set(request, hold);
+        return hold;
+      });
+    },
+    async after(request) {
+      await held.get(request)?.done(whole(request.response));
+    },
+    async onError(request) {
+      await held.get(request)?.failed(request.error);
+    },
+  };
+}
+
+/** A lock that a request holds. */
+class Hold {
+  #request;
+  #watched;
+  #back;
+  #body;
+
+  constructor(request, watched, lease) {
+    this.#request = request;
+    this.#watched = watched;
+    this.lease = lease;
+  }
+
+  /** Gives the lock back after work that has succeeded. Rejects if the lock was lost. */
+  giveBack() {
+    this.#watched.remove(this);
+    this.#back ??= this.lease.handBack();
+    return this.#back;
+  }
+
+  /** The work has come to a response. One whose body is a stream is work that goes on: the stream gives the lock back. */
+  async done(response) {
+    const streaming = heldBody(response, this);
+    if (!streaming) return this.giveBack();
+    this.#body = streaming.body;
+    this.#request.response = streaming.response;
+    this.#watched.remove(this);
+  }
+
+  /** Gives the lock back after work that has failed. The error stays what it was. */
+  async failed(error) {
+    this.#watched.remove(this);
+    if (this.#back) return;
+    this.#back = this.lease.release();
+    this.#body?.destroy();
+    const { error: cleanUp } = await settled(this.#back);
+    if (cleanUp) attach(error, cleanUp);
+  }
+}
+
+module.exports = { lock };

@@ -1,0 +1,135 @@
+'use strict';
+// A look at a Middy request from the outside: where its handler runs, and an end that its locks' own hooks are not told.
+
+const { heldBody } = require('./body.js');
+const { invocationOf, isContext, scope } = require('./context.js');
+const { settled } = require('./lock.js');
+
+/** By request, while it holds a lock or waits for one. */
+const watches = new WeakMap();
+
+function watch(request) {
+  const watched = watches.get(request);
+  if (watched) return watched;
+  const { context } = request;
+  return new Watch(request, scope(isContext(context) ? invocationOf(context) : undefined));
+}
+
+/**
+ * Middy calls no more hooks once a middleware has answered early, or one's `onError` has thrown. It writes both into the
+ * request, and awaits the response that it reads from it. It calls the handler with the context that it reads from it.
+ */
+class Watch {
+  #holds = [];
+  #waiting = 0;
+  #request;
+  #scope;
+  #values = {};
+  #answered;
+
+  constructor(request, scope) {
+    this.#request = request;
+    this.#scope = scope;
+    watches.set(request, this);
+    this.#observe('context', {
+      get: () => {
+        scope.enter();
+        return this.#values.context;
+      },
+    });
+    this.#observe('response', {
+      get: () => this.#answered ?? this.#values.response,
+      set: (response) => {
+        this.#values.response = response;
+        if ('earlyResponse' in request) this.#early(response);
+      },
+    });
+    this.#observe('error', {
+      set: (error) => {
+        const former = this.#values.error;
+        this.#values.error = error;
+        // What is thrown is not awaited: the release is sent, and the invocation ends meanwhile.
+        if (former && thrownAfter(error, former)) void this.#failed(error);
+      },
+    });
+  }
+
+  #observe(name, hooks) {
+    this.#values[name] = this.#request[name];
+    const plain = {
+      get: () => this.#values[name],
+      set: (value) => {
+        this.#values[name] = value;
+      },
+    };
+    Object.defineProperty(this.#request, name, { ...plain, ...hooks, configurable: true, enumerable: true });
+  }
+
+  /** Waits for a lock that the request is to hold. */
+  async holding(acquire) {
+    this.#waiting += 1;
+    this.#scope.enter();
+    try {
+      this.#holds.push(await acquire(this));
+    } finally {
+      this.#waiting -= 1;
+      this.#changed();
+    }
+  }
+
+  remove(hold) {
+    if (!this.#holds.includes(hold)) return;
+    this.#holds = this.#holds.filter((other) => other !== hold);
+    this.#changed();
+  }
+
+  #changed() {
+    this.#scope.holds(this.#holds.at(-1)?.lease);
+    if (this.#waiting > 0 || this.#holds.length > 0) return;
+    // The request is as any other again.
+    watches.delete(this.#request);
+    this.#scope.leave();
+    for (const [name, value] of Object.entries(this.#values)) {
+      if (name === 'response' && this.#answered) continue;
+      Object.defineProperty(this.#request, name, { value, writable: true, configurable: true, enumerable: true });
+    }
+  }
+
+  #early(response) {
+    const failed = this.#values.error !== undefined && this.#values.error !== null;
+    // Not before `#answered` is there to be read.
+    const ended = Promise.resolve().then(async () => {
+      if (!failed) return this.#done(response);
+      await this.#failed(this.#values.error);
+      return response;
+    });
+    ended.catch(() => {}); // Middy reads it, unless it ends in the error all the same.
+    // In an error's hooks no response means that the error stands, and what is thrown is not awaited.
+    if (response !== undefined || !failed) this.#answered = ended;
+  }
+
+  /** The innermost first. All are given back, though one of them was lost. */
+  async #done(response) {
+    let answer = response;
+    const errors = [];
+    for (const hold of [...this.#holds].reverse()) {
+      const streaming = heldBody(answer, hold);
+      const { error } = streaming ? {} : await settled(hold.giveBack());
+      if (streaming) answer = streaming.response;
+      if (error) errors.push(error);
+    }
+    if (errors.length > 0) throw errors[0];
+    return answer;
+  }
+
+  async #failed(error) {
+    for (const hold of [...this.#holds].reverse()) await hold.failed(error);
+  }
+}
+
+/** Is this what an `onError` hook has thrown, in Middy's way of noting it, and not an error that a hook has put in its place? */
+function thrownAfter(error, former) {
+  return error === former || error === null || typeof error !== 'object' || error.originalError === former;
+}
+
+module.exports = { watch };

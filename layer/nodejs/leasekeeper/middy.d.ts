@@ -1,0 +1,19 @@
+import type { LambdaContext, LockedOptions } from './index.js';
+
+/** All of `locked`'s options but `onLost`: no middleware can end Middy's wait for the handler. */
+export type LockMiddlewareOptions<Event, Context> = Omit<LockedOptions<[event: Event, context: Context]>, 'onLost'>;
+
+/** What Middy's `use` takes. Its request is Middy's. */
+export interface LockMiddleware<Event> {
+  before(request: { event: Event }): Promise<void>;
+  after(request: { event: Event }): Promise<void>;
+  onError(request: { event: Event }): Promise<void>;
+}
+
+/**
+ * A Middy middleware: what Middy runs after it runs under a lock, which is given back before the response, in reverse order of
+ * several. `currentLease()` is the lease. Use it last, next to the handler, unless other middlewares have to run under the lock.
+ */
+export declare function lock<Event = unknown, Context = LambdaContext>(
+  options: LockMiddlewareOptions<Event, Context>,
+): LockMiddleware<Event>;

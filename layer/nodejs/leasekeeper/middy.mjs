@@ -1,0 +1,3 @@
+import middy from './lib/middy.js';
+
+export const { lock } = middy;
