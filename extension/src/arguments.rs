@@ -56,7 +56,7 @@ fn usage() -> String {
         "Usage: leasekeeper [COMMAND] [--help | --version]\n\n\
          Holds and renews DynamoDB leases for the clients of a Unix socket: as a Lambda extension, or anywhere else.\n\n\
          Commands; without one it serves:\n\
-         \x20 serve              serve the lock socket as a sidecar, until SIGTERM or SIGINT\n\
+         \x20 serve              serve the lock socket as a sidecar, until SIGTERM, SIGINT or SIGHUP\n\
          \x20 ping               does a sidecar answer on the lock socket?\n\
          {commands}\n\
          Environment variables, with their defaults in brackets:\n"

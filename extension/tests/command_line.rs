@@ -51,7 +51,7 @@ fn a_sidecar_that_does_not_answer_is_none() {
     let output = command.arg("ping").env_clear().env("LEASEKEEPER_SOCKET", &socket).output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(69), "{stderr}");
-    assert!(stderr.contains("no sidecar answers on the socket") && stderr.contains("lock.sock"), "{stderr}");
+    assert!(stderr.contains("no sidecar answers in time") && stderr.contains("lock.sock"), "{stderr}");
 }
 
 #[test]

@@ -17,7 +17,7 @@ async fn client(extension: &mut Extension) -> Client {
 
 #[tokio::test]
 async fn a_signal_ends_a_sidecar_and_takes_its_socket_away() {
-    for signal in [Signal::TERM, Signal::INT] {
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
         let mut extension = Extension::start(&[]);
         let mut client = client(&mut extension).await;
         client.ask(1, Op::Hello).await;
@@ -27,6 +27,32 @@ async fn a_signal_ends_a_sidecar_and_takes_its_socket_away() {
         assert_eq!(extension.ended().await.code(), Some(0));
         assert!(!extension.path().exists());
     }
+}
+
+#[tokio::test]
+async fn a_hangup_that_is_ignored_from_outside_ends_no_sidecar() {
+    let socket = tempfile::tempdir().unwrap();
+    let path = socket.path().join("leasekeeper/lock.sock");
+    let script = "trap '' HUP; exec \"$0\" serve";
+    let mut command = tokio::process::Command::new("/bin/sh");
+    command.args(["-c", script, env!("CARGO_BIN_EXE_leasekeeper")]).env_clear();
+    command.env("LEASEKEEPER_STORE", "memory").env("LEASEKEEPER_SOCKET", &path).kill_on_drop(true);
+    let mut sidecar = command.stdout(std::process::Stdio::null()).spawn().unwrap();
+    let connected = async {
+        while tokio::net::UnixStream::connect(&path).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    soon("the socket", connected).await;
+    let pid = rustix::process::Pid::from_raw(sidecar.id().unwrap().try_into().unwrap()).unwrap();
+    rustix::process::kill_process(pid, Signal::HUP).unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let mut client = Client::connect(&path).await;
+    client.ask(1, acquire("k", "one")).await;
+    assert!(client.line().await["ok"].is_object(), "it still grants locks");
+    rustix::process::kill_process(pid, Signal::TERM).unwrap();
+    drop(client);
+    assert_eq!(soon("its end", sidecar.wait()).await.unwrap().code(), Some(0));
 }
 
 /// Acquires `k` and returns the client that holds it.
@@ -120,6 +146,64 @@ async fn a_second_signal_ends_a_sidecar_at_once() {
         assert_eq!(ended.expect("it ends at once").code(), Some(1));
         extension.logged("ended at once").await;
         assert!(!extension.path().exists());
+    }
+}
+
+#[tokio::test]
+async fn a_signal_once_everything_is_given_back_is_no_failure() {
+    // It ends a moment later: not each of these comes before that.
+    for _ in 0..10 {
+        let mut extension = Extension::start(&[]);
+        let mut client = client(&mut extension).await;
+        client.ask(1, Op::Hello).await;
+        client.line().await;
+        extension.signal(Signal::TERM);
+        extension.logged("every lock has been given back").await;
+        extension.signal(Signal::INT);
+        assert_eq!(extension.ended().await.code(), Some(0));
+    }
+}
+
+#[tokio::test]
+async fn a_sidecar_whose_path_another_one_has_taken_serves_who_it_has_and_has_the_path_again_after_that_one() {
+    let mut first = Extension::start(&[]);
+    let mut holder = holder(&mut first).await;
+    let path = first.path();
+    // Else it would be back before the second one is there.
+    first.signal(Signal::STOP);
+    std::fs::remove_file(&path).unwrap();
+    let mut second = Extension::start(&[("LEASEKEEPER_SOCKET", path.to_str().unwrap())]);
+    second.logged("listening").await;
+    first.signal(Signal::CONT);
+    let logged = first.logged("cannot be created again").await;
+    assert!(logged["error"].as_str().unwrap().contains("another process listens"), "{logged}");
+    holder.ask(2, Op::Check { lease: 1 }).await;
+    assert!(holder.line().await["ok"].is_object());
+    second.signal(Signal::TERM);
+    assert_eq!(second.ended().await.code(), Some(0));
+    first.logged("has been created again").await;
+    let mut late = first.connect().await;
+    late.ask(1, acquire("k", "one")).await;
+    holder.ask(3, Op::Release { lease: 1 }).await;
+    assert!(late.line().await["ok"].is_object(), "it is the first one that answers: its lock was held there");
+}
+
+#[tokio::test]
+async fn a_sidecar_whose_directory_is_taken_away_or_renamed_is_reachable_again() {
+    for renamed in [false, true] {
+        let mut extension = Extension::start(&[]);
+        let mut holder = holder(&mut extension).await;
+        let path = extension.path();
+        let directory = path.parent().unwrap();
+        if renamed {
+            std::fs::rename(directory, directory.with_extension("old")).unwrap();
+        } else {
+            std::fs::remove_dir_all(directory).unwrap();
+        }
+        extension.logged("has been created again").await;
+        extension.connect().await.ask(1, Op::Hello).await;
+        holder.ask(2, Op::Check { lease: 1 }).await;
+        assert!(holder.line().await["ok"].is_object());
     }
 }
 

@@ -11,7 +11,7 @@ use crate::clock;
 use crate::settings::Settings;
 use crate::store::{Note, Response, Store, Text};
 use leasekeeper_core::{Acquire, Config, Entropy, Input, LeaseId, LostReason, Micros, Now, RequestNo, TextCore};
-use leasekeeper_wire::{self as wire, Checked, Code, Failure, Metrics, Reply};
+use leasekeeper_wire::{self as wire, Checked, Code, Failure, Metrics, Outcome, Reply};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -178,7 +178,11 @@ impl<S: Store> Driver<S> {
                     features: Vec::new(),
                     server: concat!("leasekeeper ", env!("CARGO_PKG_VERSION")).into(),
                 };
-                self.book().reply(client, &Reply::ok(id, &hello));
+                let mut reply = Reply::ok(id, &hello);
+                if let (Outcome::Ok(hello), Err(wrong)) = (&mut reply.outcome, &self.settings) {
+                    hello["problem"] = wrong.as_str().into();
+                }
+                self.book().reply(client, &reply);
             }
             wire::Op::Acquire(acquire) => {
                 self.asked_last = acquire.request_id.as_deref().map(Into::into);

@@ -15,6 +15,8 @@ use crate::store::Note;
 use api::Api;
 use backoff::Backoff;
 use signals::Signals;
+#[cfg(feature = "commands")]
+pub(crate) use signals::is_ignored;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;

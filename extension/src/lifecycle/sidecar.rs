@@ -36,12 +36,16 @@ pub(super) async fn live(driver: &UnboundedSender<Command>, recheck: &Recheck, w
         }
     }
     tokio::select! {
-        () = drain(driver, within) => ExitCode::SUCCESS,
+        // What is done is done, though a signal comes at the same moment.
+        biased;
+        () = drain(driver, within) => {}
         signal = signals.next() => {
             tracing::warn!(signal, "ended at once: locks that are not given back expire with their leases");
-            ExitCode::FAILURE
+            return ExitCode::FAILURE;
         }
     }
+    sleep(LAST_REPLIES).await;
+    ExitCode::SUCCESS
 }
 
 /// Lets clients finish, for no longer than `within`.
@@ -61,5 +65,4 @@ async fn drain(driver: &UnboundedSender<Command>, within: Duration) {
             give_back(driver, AFTER_DRAIN).await;
         }
     }
-    sleep(LAST_REPLIES).await;
 }

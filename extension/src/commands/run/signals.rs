@@ -1,5 +1,6 @@
 //! The signals that are handed on to the command.
 
+use crate::lifecycle::is_ignored;
 use rustix::process::Signal;
 use std::io;
 use tokio::signal::unix::{SignalKind, signal};
@@ -21,14 +22,13 @@ pub(super) struct Signals(mpsc::UnboundedReceiver<Signal>);
 impl Signals {
     /// Must be called inside the runtime. What whoever started us chose to ignore, as `nohup` does, stays ignored.
     pub(super) fn listen() -> io::Result<Self> {
-        let ignored = ignored();
         let (got, signals) = mpsc::unbounded_channel();
         for handed_on in HANDED_ON {
-            let number = handed_on.as_raw();
-            if ignored & (1 << (number - 1)) != 0 {
+            let kind = SignalKind::from_raw(handed_on.as_raw());
+            if is_ignored(kind) {
                 continue;
             }
-            let mut stream = signal(SignalKind::from_raw(number))?;
+            let mut stream = signal(kind)?;
             let got = got.clone();
             tokio::spawn(async move { while stream.recv().await.is_some() && got.send(handed_on).is_ok() {} });
         }
@@ -64,11 +64,4 @@ impl Signals {
             None => std::future::pending().await,
         }
     }
-}
-
-/// One bit a signal, from the lowest on; none where that cannot be read.
-fn ignored() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default()
 }

@@ -1,0 +1,78 @@
+//! `ping`, beside a real sidecar: what a health check may believe.
+
+mod common;
+
+use common::process::Extension;
+use rustix::process::Signal;
+use std::process::{Command, Output};
+
+/// Its exit code and what it says.
+fn ping(extension: &Extension) -> (Option<i32>, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_leasekeeper"));
+    let Output { status, stdout, stderr } =
+        command.arg("ping").env_clear().env("LEASEKEEPER_SOCKET", extension.path()).output().unwrap();
+    assert_eq!(stdout, b"");
+    (status.code(), String::from_utf8(stderr).unwrap())
+}
+
+async fn listening(variables: &[(&str, &str)]) -> Extension {
+    let mut extension = Extension::start(variables);
+    extension.logged("listening").await;
+    extension
+}
+
+#[tokio::test]
+async fn a_sidecar_that_answers_is_well() {
+    let extension = listening(&[]).await;
+    assert_eq!(ping(&extension), (Some(0), String::new()));
+}
+
+#[tokio::test]
+async fn a_full_sidecar_is_alive_and_said_to_be_full() {
+    let extension = listening(&[]).await;
+    let mut clients = Vec::new();
+    for _ in 0..256 {
+        clients.push(extension.connect().await);
+    }
+    // More than are told why at a time.
+    for _ in 0..40 {
+        let (code, said) = ping(&extension);
+        assert_eq!(code, Some(0), "{said}");
+        assert!(said.contains("no place for one more connection: 256 connections are open"), "{said}");
+    }
+    drop(clients);
+}
+
+#[tokio::test]
+async fn a_sidecar_whose_settings_are_wrong_is_not_well() {
+    let extension = listening(&[("LEASEKEEPER_LEASE_MS", "5")]).await;
+    let (code, said) = ping(&extension);
+    assert_eq!(code, Some(78), "{said}");
+    assert!(said.contains("grants no lock") && said.contains("LEASEKEEPER_LEASE_MS is \"5\""), "{said}");
+}
+
+#[tokio::test]
+async fn a_sidecar_that_has_stopped_is_not_well_however_many_have_asked_it_before() {
+    let extension = listening(&[]).await;
+    extension.signal(Signal::STOP);
+    let (code, said) = ping(&extension);
+    assert_eq!(code, Some(69), "{said}");
+    assert!(said.contains("is its process stopped?"), "{said}");
+    // Until its queue of connections is full.
+    let mut waiting = Vec::new();
+    let address = rustix::net::SocketAddrUnix::new(extension.path()).unwrap();
+    let one_more = || {
+        let flags = rustix::net::SocketFlags::NONBLOCK;
+        let (family, kind) = (rustix::net::AddressFamily::UNIX, rustix::net::SocketType::STREAM);
+        let socket = rustix::net::socket_with(family, kind, flags, None).unwrap();
+        rustix::net::connect(&socket, &address).map(|()| socket)
+    };
+    while let Ok(socket) = one_more() {
+        waiting.push(socket);
+        assert!(waiting.len() < 1_000);
+    }
+    let (code, said) = ping(&extension);
+    assert_eq!(code, Some(69), "{said}");
+    assert!(said.contains("is its process stopped?"), "{said}");
+    extension.signal(Signal::CONT);
+}
