@@ -250,7 +250,7 @@ fn advice(reason: LostReason) -> &'static str {
         LostReason::Throttled => "its renewals were throttled for too long; check the lock table's capacity",
         LostReason::Deadline => "the invocation's deadline has passed",
         LostReason::Thaw => "the environment was frozen and resumed for another invocation",
-        LostReason::Shutdown => "the environment is shutting down",
+        LostReason::Shutdown => "the environment or the sidecar is shutting down",
         LostReason::ExtensionFailed => "the extension failed or went away; see its log",
         LostReason::MaxHold => "it was held for the longest time that LEASEKEEPER_MAX_HOLD_MS allows",
         _ => "see the extension's log",

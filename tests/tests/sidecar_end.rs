@@ -25,6 +25,8 @@ async fn who_finishes_in_time_gives_back_as_ever_and_who_does_not_keeps_its_row_
     quick.release(quicks.lease).await.expect("given back as ever");
     assert_eq!(dynamo.item("quick"), None);
     assert_eq!(slow.lost(slows.lease).await, "shutdown");
+    let lost = slow.check(slows.lease).await.expect_err("it is lost");
+    assert!(lost["message"].as_str().is_some_and(|text| text.contains("the sidecar is shutting down")), "{lost}");
     let told = asked.elapsed();
     assert!(told >= Duration::from_millis(400), "told after {told:?}");
     assert_eq!(sidecar.ended().await.code(), Some(0));

@@ -63,8 +63,9 @@ impl Book {
         leases
     }
 
-    pub(super) fn leases(&self) -> usize {
-        self.records.len()
+    /// How many keep the core busy, or may: a lost one does until its row, if it is ours, is deleted or given up.
+    pub(super) fn leases(&self, now: Now) -> usize {
+        self.records.values().filter(|record| !record.is_over(now)).count()
     }
 
     /// The connections with records of this invocation.
@@ -77,7 +78,13 @@ impl Book {
         self.clients.contains_key(&client)
     }
 
-    pub(super) fn begin(&mut self, record: Record) -> LeaseId {
+    /// Of those that are lost and over as many are remembered as there may be others: whoever asks is told of its loss.
+    pub(super) fn begin(&mut self, record: Record, most: usize, now: Now) -> LeaseId {
+        while self.records.len() >= 2 * most
+            && let Some(oldest) = self.records.iter().find_map(|(id, record)| record.is_over(now).then_some(*id))
+        {
+            self.forget(oldest);
+        }
         self.last_lease += 1;
         let id = self.last_lease;
         if let Some(client) = self.clients.get_mut(&record.client) {
@@ -244,6 +251,12 @@ impl Record {
     /// When its validity is over unless it is renewed, on the monotonic clock and as far as is known here: what is urgent.
     pub(super) fn valid_until(&self) -> Micros {
         self.written.mono.saturating_add(self.lease_ms.saturating_mul(900))
+    }
+
+    /// Is it lost, and has its row been left alone or given up, too? It is tried to delete for 0.6 of the lease, 10 s at most.
+    fn is_over(&self, now: Now) -> bool {
+        let deleting = self.lease_ms.saturating_mul(600).min(10_000_000);
+        matches!(self.state, State::Lost(_)) && now.mono >= self.valid_until().saturating_add(deleting)
     }
 
     pub(super) fn lost_failure(&self, reason: LostReason) -> Failure {

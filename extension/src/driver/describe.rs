@@ -84,7 +84,7 @@ pub(super) fn lost(reason: LostReason, cause: Option<&str>) -> Failure {
         LostReason::Throttled => "DynamoDB throttled the renewals until the lease was over",
         LostReason::Deadline => "the invocation's deadline has passed",
         LostReason::Thaw => "the environment woke for another invocation",
-        LostReason::Shutdown => "the environment is shutting down",
+        LostReason::Shutdown => "the environment or the sidecar is shutting down",
         LostReason::ExtensionFailed => "the extension failed",
         LostReason::MaxHold => "the longest time to hold a lock (LEASEKEEPER_MAX_HOLD_MS) is over",
         _ => "the lease is over",
@@ -114,6 +114,8 @@ pub(super) fn driver_failed() -> Failure {
 pub(super) fn no_such_lease(lease: u64) -> Failure {
     Failure::new(
         Code::Protocol,
-        format!("lease {lease} is not held on this connection: it was given back, or another connection's"),
+        format!(
+            "lease {lease} is not held on this connection: it was given back, lost long ago, or is another connection's"
+        ),
     )
 }

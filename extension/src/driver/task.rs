@@ -17,7 +17,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
-/// Leases held, waited for or being given back at a time: each may keep a request under way.
+/// Leases held, waited for or being given back at a time, lost ones of which a row may be left included: each may keep a
+/// request under way.
 const MAX_LEASES: usize = 1_024;
 
 /// How often all other tasks get their turn before a timer is served. With one turn what came in is read; with the next it is
@@ -226,8 +227,10 @@ impl<S: Store> Driver<S> {
             );
             return Err(Failure::new(Code::Config, message));
         }
-        if self.book().leases() >= MAX_LEASES {
-            let message = format!("{MAX_LEASES} locks are held or waited for in this environment: no more at a time");
+        if self.book().leases(now) >= MAX_LEASES {
+            let message = format!(
+                "{MAX_LEASES} locks are held, waited for, being given back, or lost and not over yet: no more at a time; give some back first"
+            );
             return Err(Failure::new(Code::Unavailable, message));
         }
         let remaining = ask.remaining_ms.map(Duration::from_millis);
@@ -237,7 +240,7 @@ impl<S: Store> Driver<S> {
         let key: Text = ask.key.into();
         let lease_ms = u64::try_from(lease.as_millis()).unwrap_or(wire::MAX_LEASE_MS);
         let note = Note { request_id: ask.request_id.clone(), ..self.surroundings.note.clone() };
-        let lease = self.book().begin(Record {
+        let record = Record {
             client,
             key: key.clone(),
             lease_ms,
@@ -248,7 +251,8 @@ impl<S: Store> Driver<S> {
             metrics: Metrics::default(),
             refusal: None,
             state: State::Acquiring(id),
-        });
+        };
+        let lease = self.book().begin(record, MAX_LEASES, now);
         self.handle(Input::Acquire(Acquire {
             lease,
             key,

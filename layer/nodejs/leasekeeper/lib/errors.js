@@ -9,7 +9,7 @@ const ADVICE = {
   throttled: "its renewals were throttled for too long; check the lock table's capacity",
   deadline: "the invocation's deadline has passed",
   thaw: 'the environment was frozen and resumed for another invocation',
-  shutdown: 'the environment is shutting down',
+  shutdown: 'the environment or the sidecar is shutting down',
   extension_failed: 'the extension failed or went away; see its log',
   max_hold: 'it was held for the longest time that LEASEKEEPER_MAX_HOLD_MS allows',
 };
