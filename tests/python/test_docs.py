@@ -13,6 +13,8 @@ class Guide(Case):
     def test_it_holds(self):
         page = (ROOT / "docs/PYTHON.md").read_text(encoding="utf-8")
         blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+        # Those are run with Powertools' own tests.
+        blocks = [block for block in blocks if "aws_lambda_powertools" not in block]
         self.assertGreaterEqual(len(blocks), 5)
         names = {}
         with FakeExtension() as fake:
