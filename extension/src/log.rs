@@ -12,6 +12,7 @@ use std::time::Duration;
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::fmt::{self, MakeWriter};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry;
@@ -97,7 +98,8 @@ where
 {
     // The settings have checked the filter. Targets and levels are enough: filters on fields would bring a regex engine along.
     let filter: Targets = bootstrap.log_filter.parse().unwrap_or_default();
-    let layer = fmt::layer().with_writer(writer).with_ansi(false);
+    // Boxed: what formats is compiled once, not once for each writer.
+    let layer = fmt::layer().with_writer(BoxMakeWriter::new(writer)).with_ansi(false);
     match bootstrap.log_format {
         LogFormat::Text => Box::new(registry().with(layer.with_filter(filter))),
         LogFormat::Json => {
