@@ -149,7 +149,7 @@ test('several locks are taken in order and given back in reverse', async () => {
   assert.deepEqual(extension.asked.map(told), ['acquire a', 'acquire busy', 'release']);
 });
 
-test('an error of another after, inside or outside, leaves no lock', async () => {
+test('an error of another before or after, inside or outside, leaves no lock', async () => {
   await real();
   const mine = new Error('mine');
   const fail = () => {
@@ -188,6 +188,24 @@ test('an early answer of a later before, after or onError gives every lock back 
     await isFree('k');
     assert.throws(currentLease, ProtocolError);
   }
+});
+
+test('with Middy 5 a lock that is not used last outlives an early answer', {
+  skip: major > 5 && 'Middy 6 and 7 tell',
+}, async () => {
+  await real();
+  const handler = middy()
+    .use(lock({ key: 'left' }))
+    .before(() => 'early')
+    .handler(never);
+  assert.equal(await handler({}, context()), 'early');
+  await isHeld('left');
+  // What is left of it is not taken for the next invocation's.
+  const next = middy()
+    .after(() => assert.throws(currentLease, ProtocolError))
+    .use(lock(K))
+    .handler(work);
+  assert.equal((await next({}, context(10_000, 'request-2'))).body, 'done');
 });
 
 test('an early answer waits until the release is confirmed', early, async () => {

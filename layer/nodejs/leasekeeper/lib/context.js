@@ -46,7 +46,9 @@ const over = new WeakSet();
 /** A scope for code that no function of ours is around: it is entered by hand, and knows nothing more once it was left. */
 function scope(invocation) {
   const around = storage.getStore();
-  const outer = over.has(around) ? undefined : around;
+  // One that nobody has left is of an earlier invocation, if it is of another.
+  const other = invocation && around?.invocation && around.invocation.requestId !== invocation.requestId;
+  const outer = other || over.has(around) ? undefined : around;
   const store = { ...outer, ...(invocation && { invocation }) };
   return {
     /** For whoever calls without awaiting, and what it runs later; unless it runs in a scope of its own by now. */
