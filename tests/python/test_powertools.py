@@ -20,6 +20,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # What its dependencies import is their own.
     from aws_lambda_powertools import Logger, Tracer
     from aws_lambda_powertools.middleware_factory import lambda_handler_decorator
+    from aws_lambda_powertools.utilities.data_classes import SQSEvent, event_source
     from aws_lambda_powertools.utilities.idempotency import (
         BasePersistenceLayer,
         IdempotencyConfig,
@@ -166,6 +167,17 @@ class Decorators(Stack):
     def test_a_middleware_of_the_factory(self):
         self.logs_errors = True
         self.stacked(marked, marked=True)
+
+    def test_the_key_is_of_the_event_as_the_decorators_outside_pass_it(self):
+        @event_source(data_class=SQSEvent)
+        @locked("customer:{id}", id=lambda event, context: next(event.records).json_body["customer_id"], wait=0)
+        def handler(event, context):
+            self.held()
+            return [record.message_id for record in event.records]
+
+        event = {"Records": [{"messageId": "m7", "body": json.dumps({"customer_id": "7"})}]}
+        self.assertEqual(handler(event, LambdaContext()), ["m7"])
+        self.free()
 
     def test_the_tracer(self):
         os.environ["LAMBDA_TASK_ROOT"] = "/var/task"  # Elsewhere it traces nothing.
