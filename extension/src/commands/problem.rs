@@ -48,7 +48,7 @@ impl Kind {
                 "check the credentials, as `aws sts get-caller-identity` shows them, and that their policy allows the action on this table",
             ),
             Self::Config => Some(
-                "check the table's name (--table or LEASEKEEPER_TABLE) and the Region (--region or AWS_REGION); `leasekeeper table check` looks at the table, `leasekeeper table create` makes one",
+                "check the table's name (--table or LEASEKEEPER_TABLE), the Region (--region or AWS_REGION) and the endpoint, if one is set; `leasekeeper table check` looks at the table, `leasekeeper table create` makes one",
             ),
             Self::Usage | Self::Row | Self::Fault | Self::Busy | Self::Lost => None,
         }

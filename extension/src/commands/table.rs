@@ -1,6 +1,7 @@
 //! The lock table as the commands ask it: reads are repeated a little, writes never.
 
 use super::arguments::Common;
+use super::note;
 use super::problem::{Kind, Problem};
 use super::shown::Standing;
 use crate::settings::values;
@@ -16,6 +17,7 @@ use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use leasekeeper_core::{Answer, Row};
 use std::collections::HashMap;
 use std::error::Error;
+use std::pin::pin;
 use std::time::Duration;
 use tokio::time::sleep;
 
@@ -24,6 +26,9 @@ const WITHIN: Duration = Duration::from_secs(5);
 
 /// Pauses between the attempts of a request that changes nothing.
 const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(400)];
+
+/// Whoever waits for longer is told what for.
+const SILENCE: Duration = Duration::from_secs(2);
 
 /// One table.
 pub(super) struct Table(DynamoStore);
@@ -58,18 +63,29 @@ impl Table {
     where
         E: Error + ProvideErrorMetadata + Send + Sync + 'static,
     {
-        let mut pauses = PAUSES.iter();
-        loop {
-            let unanswered = match self.0.ask(action, WITHIN, &call).await {
-                Ok(answer) => return Ok(answer),
-                Err(unanswered) => unanswered,
-            };
-            let again = matches!(unanswered.answer, Answer::Throttled(_) | Answer::Unavailable(_) | Answer::Unknown(_));
-            match pauses.next() {
-                Some(pause) if again => sleep(*pause).await,
-                _ => return Err(unanswered),
+        let mut asking = pin!(async {
+            let mut pauses = PAUSES.iter();
+            loop {
+                let unanswered = match self.0.ask(action, WITHIN, &call).await {
+                    Ok(answer) => return Ok(answer),
+                    Err(unanswered) => unanswered,
+                };
+                let again =
+                    matches!(unanswered.answer, Answer::Throttled(_) | Answer::Unavailable(_) | Answer::Unknown(_));
+                match pauses.next() {
+                    Some(pause) if again => sleep(*pause).await,
+                    _ => return Err(unanswered),
+                }
+            }
+        });
+        tokio::select! {
+            biased;
+            answered = &mut asking => return answered,
+            () = sleep(SILENCE) => {
+                note(&format!("no answer to {action} so far; it is tried for {} s at most", (WITHIN * 3).as_secs()));
             }
         }
+        asking.await
     }
 
     /// Sends a request once.

@@ -13,6 +13,9 @@ const PRIVATE: u32 = 0o700;
 /// Others may go through to the socket, and do nothing else.
 const SHARED: u32 = 0o711;
 
+/// Everybody may put files there, and nobody may take away another's.
+const STICKY: u32 = 0o1000;
+
 /// Makes `directory` if it is missing, and checks that nobody else can put anything into it; `socket` is the socket's name in it.
 ///
 /// # Errors
@@ -40,13 +43,12 @@ pub(super) fn prepare(directory: &Path, socket: &OsStr, shared: bool) -> Result<
         tracing::info!(directory = %directory.display(), mode, "the mode of the lock socket's directory is being changed");
         return set_mode();
     }
-    let mode = stat.st_mode & 0o777;
+    let mode = stat.st_mode & 0o7777;
     if mode & forbidden != 0 || mode & wanted != wanted {
-        return Err(format!(
-            "has mode {mode:04o}, not {wanted:04o}; {}, or, if this one is for the lock socket alone, run `chmod {wanted:o} {}`",
-            elsewhere(directory),
-            directory.display()
-        ));
+        // Never of one that others use, such as /tmp, whether or not there is anything in it now.
+        let ours = mode & STICKY == 0 && holds_nothing_but(&opened, socket);
+        let chmod = if ours { format!(", or run `chmod {wanted:o} {}`", directory.display()) } else { String::new() };
+        return Err(format!("has mode {mode:04o}, not {wanted:04o}; {}{chmod}", elsewhere(directory)));
     }
     Ok(())
 }

@@ -88,6 +88,42 @@ async fn a_wait_for_the_lock_ends_where_no_answer_to_anything_comes() {
 }
 
 #[tokio::test]
+async fn what_a_sidecar_refuses_is_not_blamed_on_what_is_ours() {
+    let dynamo = Dynamo::start().await;
+    let through = |sidecar: &Sidecar| {
+        let mut command = run(&dynamo, &["--sidecar", "--wait-ms", "0"], "echo ran");
+        command.env("LEASEKEEPER_SOCKET", sidecar.socket());
+        finish(start(command))
+    };
+    let assert_its_own = |ended: &Ended, code: i32, part: &str| {
+        ended.assert_failed(code, &["no lock on k", part, "this is what the sidecar says", "its log"]);
+        for ours in ["network", "--table", "aws sts"] {
+            assert!(!ended.err.contains(ours), "{ours}: {ended:?}");
+        }
+    };
+    let ending = Sidecar::start(&dynamo, "sidecar", &[]).await;
+    let mut holder = ending.connect().await;
+    let held = holder.acquire("held", 20_000, 0).await.expect("a free key");
+    ending.signal(Signal::TERM);
+    ending.logged("INFO", "ending").await;
+    assert_its_own(&through(&ending).await, 69, "is ending");
+    holder.release(held.lease).await.expect("given back");
+    let full = Sidecar::start(&dynamo, "sidecar", &[]).await;
+    let mut clients = Vec::new();
+    while clients.len() < 256 {
+        clients.push(full.connect().await);
+    }
+    // Each of them is in.
+    clients[255].ask(serde_json::json!({"op": "hello"})).await.expect("there is room");
+    assert_its_own(&through(&full).await, 69, "256 connections are open");
+    let wrong = Sidecar::start(&dynamo, "sidecar", &[("LEASEKEEPER_LEASE_MS", "5")]).await;
+    assert_its_own(&through(&wrong).await, 78, "LEASEKEEPER_LEASE_MS is \"5\"");
+    let denied = Sidecar::start(&dynamo, "sidecar", &[]).await;
+    dynamo.fail(Operation::PutItem, testkit::dynamo::Fault::AccessDenied).always();
+    assert_its_own(&through(&denied).await, 77, "AccessDeniedException");
+}
+
+#[tokio::test]
 async fn a_wait_goes_on_for_as_long_as_the_sidecar_answers() {
     let dynamo = Dynamo::start().await;
     let sidecar = Sidecar::start(&dynamo, "sidecar", &[]).await;

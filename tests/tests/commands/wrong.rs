@@ -1,7 +1,10 @@
 //! Bad input and bad surroundings: each command says one plain sentence, has its exit code, and changes nothing.
 
 use crate::{COMMANDS, Ended, finish, leasekeeper, perform};
+use std::time::Duration;
 use testkit::dynamo::{Dynamo, Fault, Operation, row};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::time::timeout;
 
 /// Every command that needs a table, and the first action that it needs.
 const COMMAND_LINES: [(&[&str], Operation, &str); 6] = [
@@ -145,6 +148,25 @@ async fn an_unreachable_endpoint_is_told_soon_after_a_few_attempts() {
 }
 
 #[tokio::test]
+async fn whoever_waits_for_an_endpoint_that_does_not_answer_is_told_so() {
+    let dynamo = with_a_row().await;
+    // Connections are taken, and nobody reads them.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let endpoint = format!("http://{}", silent.local_addr().expect("it is bound"));
+    for command in [&["inspect", "k"] as &[&str], &["list"], &["break", "k", "--if-version", "v"], &["table", "check"]]
+    {
+        let line = [command, &["--endpoint-url", &endpoint]].concat();
+        let mut child = leasekeeper(&dynamo, COMMANDS, &line).spawn().expect("the program starts");
+        let mut said = BufReader::new(child.stderr.take().expect("it is piped")).lines();
+        let first = timeout(Duration::from_secs(4), said.next_line()).await.expect("it says so soon");
+        let first = first.expect("UTF-8").expect("it has not ended");
+        assert!(first.starts_with("leasekeeper: no answer to dynamodb:"), "{first}");
+        assert!(first.ends_with("so far; it is tried for 15 s at most"), "{first}");
+        child.kill().await.expect("a child of ours can be killed");
+    }
+}
+
+#[tokio::test]
 async fn a_store_that_is_down_for_a_moment_is_asked_again_and_one_that_stays_down_is_told() {
     for (arguments, operation, action) in COMMAND_LINES.into_iter().take(4) {
         let dynamo = with_a_row().await;
@@ -168,8 +190,14 @@ async fn no_region_and_an_endpoint_that_is_no_url_are_told() {
         let none = finish(command.spawn().expect("the program starts")).await;
         none.assert_failed(78, &["no Region is set (AWS_REGION)", action]);
         let (first, rest) = arguments.split_first().expect("a command");
-        let line = [&[*first, "--endpoint-url", "localhost:8000"], rest].concat();
-        with(&dynamo, &line, &[]).await.assert_failed(78, &[action]);
+        for endpoint in ["localhost:8000", "http://", "local host", "http://[::1"] {
+            let line = [&[*first, "--endpoint-url", endpoint], rest].concat();
+            let told = with(&dynamo, &line, &[]).await;
+            told.assert_failed(78, &[action, endpoint, "an endpoint is a URL, such as http://localhost:8000"]);
+            assert!(!told.err.contains("Request {") && !told.err.contains("lease_ms"), "{told:?}");
+        }
+        let line = [&[*first, "--endpoint-url", "ftp://localhost"], rest].concat();
+        with(&dynamo, &line, &[]).await.assert_failed(69, &[action, "unsupported scheme ftp"]);
     }
     assert!(dynamo.requests().is_empty());
 }

@@ -58,8 +58,16 @@ fn told<E>(place: Place<'_>, error: &SdkError<E, HttpResponse>) -> String
 where
     E: Error + Send + Sync + 'static,
 {
-    let causes: Vec<_> = causes(error).map(ToString::to_string).collect();
+    let causes: Vec<_> = causes(error).map(|cause| without_request(cause.to_string())).collect();
     format!("{} on table `{}`: {}", place.action, place.table, one_line(&causes.join(": ")))
+}
+
+/// Of an endpoint that cannot be used the SDK says with which request, in the words of the program and with all its values.
+fn without_request(text: String) -> String {
+    match (text.find(" to request `"), text.rfind('`')) {
+        (Some(from), Some(to)) => format!("{}{}", &text[..from], &text[to + 1..]),
+        _ => text,
+    }
 }
 
 /// The store's own words. An answer below 500 was never applied.
@@ -145,7 +153,12 @@ where
         None if place.region.is_none() => {
             Answer::Denied(Refusal::Config, format!("no Region is set (AWS_REGION): {text}"))
         }
-        // Such as an endpoint that is no URL.
+        None if text.contains("endpoint") => Answer::Denied(
+            Refusal::Config,
+            format!(
+                "{text} (an endpoint is a URL, such as http://localhost:8000: AWS_ENDPOINT_URL_DYNAMODB, AWS_ENDPOINT_URL)"
+            ),
+        ),
         None => Answer::Denied(Refusal::Config, text),
     }
 }
@@ -176,5 +189,12 @@ mod tests {
             one_line("not found. Attempted:\n  First: no\r\n\n  Second: no\n"),
             "not found. Attempted: First: no; Second: no"
         );
+    }
+
+    #[test]
+    fn an_endpoint_that_cannot_be_used_is_named_without_the_request() {
+        let text = "failed to apply endpoint `x` to request `Request { body: {\"key\": \"`k`\"} }`";
+        assert_eq!(without_request(text.into()), "failed to apply endpoint `x`");
+        assert_eq!(without_request("no connection".into()), "no connection");
     }
 }
