@@ -1,5 +1,6 @@
 //! The commands that people run, as real processes on the embedded DynamoDB.
 
+mod bad_input;
 mod break_row;
 mod documented;
 mod inspect;
