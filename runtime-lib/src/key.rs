@@ -153,6 +153,16 @@ impl KeyTemplate {
         Ok(Self { parts })
     }
 
+    /// Each placeholder's name, once.
+    #[cfg(feature = "http")]
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        let names = self.parts.iter().filter_map(|part| match part {
+            Part::Value(name) => Some(name.as_str()),
+            Part::Literal(_) => None,
+        });
+        names.collect::<std::collections::BTreeSet<_>>().into_iter()
+    }
+
     /// Puts the values in. Each is written as its `Display` form.
     ///
     /// # Errors

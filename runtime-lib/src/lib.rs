@@ -71,13 +71,19 @@
 
 mod acquire;
 mod budget;
+#[cfg(feature = "lambda")]
+mod call;
 mod check;
 mod clock;
 mod connection;
 mod error;
 #[cfg(feature = "lambda")]
 mod handler;
+#[cfg(feature = "http")]
+mod http;
 mod key;
+#[cfg(feature = "lambda")]
+mod layer;
 mod lease;
 mod locks;
 mod section;
@@ -90,10 +96,16 @@ mod stream;
 mod vectors;
 
 pub use acquire::Acquire;
+#[cfg(feature = "lambda")]
+pub use call::{HandlerError, Invocation, LockedFuture};
 pub use error::LockError;
 #[cfg(feature = "lambda")]
-pub use handler::{HandlerError, Invocation, LockedFuture, LockedHandler};
+pub use handler::LockedHandler;
+#[cfg(feature = "http")]
+pub use http::{WholeResponse, http_answers, path_key};
 pub use key::{IntoKey, Key, KeyTemplate};
+#[cfg(feature = "lambda")]
+pub use layer::{Buffered, LockLayer, LockService, Streaming};
 pub use lease::{Guard, Lease};
 pub use leasekeeper_wire::{Code, Holder, LostReason, Metrics};
 pub use locks::Locks;

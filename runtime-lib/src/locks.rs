@@ -55,4 +55,17 @@ impl Locks {
     {
         crate::LockedHandler::new(&self.settings, key, handler)
     }
+    /// A `tower::Layer` that takes the lock that `key` names around each call of the service below it.
+    ///
+    /// `key` is as in [`Locks::locked_handler`], for a `lambda_runtime::LambdaEvent` or, with the feature `http`, for a
+    /// `lambda_http::Request`.
+    #[cfg(feature = "lambda")]
+    pub fn layer<Q, K, L>(&self, key: K) -> crate::LockLayer<K>
+    where
+        Q: crate::Invocation,
+        K: Fn(&Q) -> L,
+        L: IntoKey,
+    {
+        crate::LockLayer::new(&self.settings, key)
+    }
 }

@@ -20,6 +20,14 @@ pub enum OnLost {
     Notify,
 }
 
+/// What is done when the lock is lost, and when its hand-back is not confirmed.
+#[cfg(feature = "lambda")]
+#[derive(Clone, Copy, Debug)]
+pub struct Manner {
+    pub(crate) on_lost: OnLost,
+    pub(crate) strict: bool,
+}
+
 pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// How work ended.
@@ -86,7 +94,7 @@ pub(crate) fn hand_back<T>(guard: Guard, ended: &Ended<T>) -> BoxFuture<Result<(
 /// A guard whose lock is given back by the time it is gone, also where that cannot be awaited: an invocation's response must not
 /// be out before.
 #[cfg(feature = "lambda")]
-pub(crate) struct Kept(Option<Guard>);
+pub struct Kept(Option<Guard>);
 
 #[cfg(feature = "lambda")]
 impl Kept {

@@ -1,8 +1,9 @@
 //! A streaming response that holds its lock: given back before the stream's end is seen.
 
-use crate::section::{BoxFuture, clean_up, poll_lost, watch};
-use crate::{Guard, LockError, OnLost};
+use crate::section::{BoxFuture, Kept, Manner, clean_up, poll_lost, watch};
+use crate::{Guard, LockError};
 use futures_core::Stream;
+use lambda_runtime::StreamResponse;
 use leasekeeper_wire::LostReason;
 use std::fmt;
 use std::pin::Pin;
@@ -27,9 +28,16 @@ enum Stage<S> {
 }
 
 impl<S> HeldStream<S> {
-    pub(crate) fn new(stream: S, guard: Guard, on_lost: OnLost, strict: bool) -> Self {
-        let lost = watch(&guard, on_lost);
-        Self { stage: Stage::Open { stream, guard, lost }, strict }
+    pub(crate) fn new(stream: S, guard: Kept, manner: Manner) -> Self {
+        let guard = guard.into_guard();
+        let lost = watch(&guard, manner.on_lost);
+        Self { stage: Stage::Open { stream, guard, lost }, strict: manner.strict }
+    }
+
+    /// The same response, whose body holds the lock.
+    pub(crate) fn response(response: StreamResponse<S>, guard: Kept, manner: Manner) -> StreamResponse<Self> {
+        let StreamResponse { metadata_prelude, stream } = response;
+        StreamResponse { metadata_prelude, stream: Self::new(stream, guard, manner) }
     }
 
     /// Leaves the open stage: its stream is dropped, its guard handed over.
@@ -47,14 +55,13 @@ impl<S> fmt::Debug for HeldStream<S> {
     }
 }
 
-impl<S, D, E> Stream for HeldStream<S>
-where
-    S: Stream<Item = Result<D, E>> + Unpin,
-    E: Into<lambda_runtime::Error>,
-{
-    type Item = Result<D, lambda_runtime::Error>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+impl<S: Unpin> HeldStream<S> {
+    /// Polls the inner stream by `next`, until it has ended and the lock is given back.
+    pub(crate) fn poll_with<T, E: Into<lambda_runtime::Error>>(
+        &mut self,
+        cx: &mut Context<'_>,
+        next: impl Fn(Pin<&mut S>, &mut Context<'_>) -> Poll<Option<Result<T, E>>>,
+    ) -> Poll<Option<Result<T, lambda_runtime::Error>>> {
         loop {
             match &mut self.stage {
                 Stage::Open { stream, lost, .. } => {
@@ -62,7 +69,7 @@ where
                         self.stage = Stage::Over;
                         return Poll::Ready(Some(Err(LockError::lost(reason).into())));
                     }
-                    if let Some(item) = ready!(Pin::new(stream).poll_next(cx)) {
+                    if let Some(item) = ready!(next(Pin::new(stream), cx)) {
                         return Poll::Ready(Some(item.map_err(Into::into)));
                     }
                     if let Some(guard) = self.close() {
@@ -77,5 +84,17 @@ where
                 Stage::Over => return Poll::Ready(None),
             }
         }
+    }
+}
+
+impl<S, D, E> Stream for HeldStream<S>
+where
+    S: Stream<Item = Result<D, E>> + Unpin,
+    E: Into<lambda_runtime::Error>,
+{
+    type Item = Result<D, lambda_runtime::Error>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.poll_with(cx, S::poll_next)
     }
 }

@@ -2,11 +2,11 @@
 
 mod common;
 
-use common::{Fake, HOUR, Peer, event, lost};
+use common::{Fake, HOUR, Peer, event, is_pending, lock_error, lost};
 use lambda_runtime::{Diagnostic, FunctionResponse, LambdaEvent, Service};
 use leasekeeper::{Code, HandlerError, Lease, LockError, Locks, LostReason, OnLost};
 use leasekeeper_wire::{Failure, Metrics, Released};
-use std::future::{Future, pending, poll_fn, ready};
+use std::future::{Future, pending, ready};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -25,19 +25,6 @@ fn body<B, S, E: std::fmt::Debug>(response: Result<FunctionResponse<B, S>, Handl
         FunctionResponse::BufferedResponse(body) => body,
         FunctionResponse::StreamingResponse(_) => panic!("a buffered response was expected"),
     }
-}
-
-fn lock_error<T, E: std::fmt::Debug>(response: Result<T, HandlerError<E>>) -> LockError {
-    match response {
-        Err(HandlerError::Lock(error)) => error,
-        Err(HandlerError::Handler(error)) => panic!("the lock's error was expected, not {error:?}"),
-        Ok(_) => panic!("an error was expected"),
-    }
-}
-
-/// Polls once.
-async fn is_pending<F: Future>(mut future: Pin<&mut F>) -> bool {
-    poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_pending())).await
 }
 
 #[tokio::test]

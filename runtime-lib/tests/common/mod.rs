@@ -6,7 +6,10 @@ use leasekeeper::{Guard, Locks};
 use leasekeeper_wire::{Acquire, Code, Event, EventKind, Failure, Granted, LostReason, Metrics, Op, Released};
 use leasekeeper_wire::{Reply, Request};
 use serde::Serialize;
+use std::future::poll_fn;
 use std::path::PathBuf;
+use std::pin::Pin;
+use std::task::Poll;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -157,6 +160,21 @@ impl Peer {
     pub async fn lose(&mut self, reason: LostReason) {
         self.event(EventKind::Lost { reason }).await;
     }
+}
+
+/// The lock's error of a call that failed for it.
+#[cfg(feature = "lambda")]
+pub fn lock_error<T, E: std::fmt::Debug>(response: Result<T, leasekeeper::HandlerError<E>>) -> leasekeeper::LockError {
+    match response {
+        Err(leasekeeper::HandlerError::Lock(error)) => error,
+        Err(leasekeeper::HandlerError::Handler(error)) => panic!("the lock's error was expected, not {error:?}"),
+        Ok(_) => panic!("an error was expected"),
+    }
+}
+
+/// Polls once.
+pub async fn is_pending<F: Future>(mut future: Pin<&mut F>) -> bool {
+    poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_pending())).await
 }
 
 pub fn lost(reason: LostReason) -> Failure {
