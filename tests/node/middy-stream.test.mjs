@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { Readable } from 'node:stream';
 import { test } from 'node:test';
+import { currentLease } from 'leasekeeper';
 import { lock } from 'leasekeeper/middy';
 import { context, sleep, soon, startScript, until } from './helpers.mjs';
 import { isFree, isHeld, major, real, response, streaming } from './middy.mjs';
@@ -21,6 +22,7 @@ for (const [what, make] of [
       yield 'a';
       await sleep(20);
       await isHeld();
+      assert.equal(currentLease().key, 'k');
       yield '日';
     }
     const handler = (await streaming()).use(lock(K)).handler(async () => make(parts()));

@@ -48,6 +48,11 @@ class Hold {
     this.lease = lease;
   }
 
+  /** Does a stream give it back? */
+  get flows() {
+    return this.#body !== undefined;
+  }
+
   /** Gives the lock back after work that has succeeded. Rejects if the lock was lost. */
   giveBack() {
     this.#watched.remove(this);
@@ -61,7 +66,6 @@ class Hold {
     if (!streaming) return this.giveBack();
     this.#body = streaming.body;
     this.#request.response = streaming.response;
-    this.#watched.remove(this);
   }
 
   /** Gives the lock back after work that has failed. The error stays what it was. */

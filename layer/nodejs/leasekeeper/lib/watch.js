@@ -112,7 +112,7 @@ class Watch {
   async #done(response) {
     let answer = response;
     const errors = [];
-    for (const hold of [...this.#holds].reverse()) {
+    for (const hold of this.#holds.filter(({ flows }) => !flows).reverse()) {
       const streaming = heldBody(answer, hold);
       const { error } = streaming ? {} : await settled(hold.giveBack());
       if (streaming) answer = streaming.response;
