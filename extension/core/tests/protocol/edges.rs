@@ -165,6 +165,31 @@ fn a_row_of_ours_that_is_too_old_is_granted_unrenewed_at_the_very_end_of_the_wai
 }
 
 #[test]
+fn a_row_of_ours_is_granted_unrenewed_up_to_four_tenths_of_its_lease() {
+    for (age, at_once) in [(1_200_000, true), (1_200_001, false)] {
+        let mut script = Script::new();
+        let first = one_send(&script.give(Input::Acquire(acquire(1, KEY, LEASE_MS, 60 * SECOND))));
+        script.answer(&first, unknown());
+        let (retry, passed) = script.until_send(SECOND).expect("a retry");
+        script.answer(&retry, Answer::Unavailable("down".into()));
+        let (retry, more) = script.until_send(SECOND).expect("another");
+        // Its answer takes what is left of the age, though the core stops waiting for one much earlier.
+        let mut flying = retry;
+        let mut passed = passed + more;
+        while passed < age {
+            let step = script.core.next_wakeup().expect("it waits").min(age - passed);
+            passed += step;
+            flying = sends(&script.pass(step)).pop().unwrap_or(flying);
+        }
+        let outputs = script.answer(&flying, Answer::Failed(shows(&row_of(&first))));
+        let valid = 2_700 * MS - age;
+        let granted = outputs.contains(&Output::Granted { lease: 1, owner: row_of(&first).owner, valid });
+        assert_eq!(granted, at_once, "{age} µs: {outputs:?}");
+        assert!(script.tick().is_empty());
+    }
+}
+
+#[test]
 fn a_renewal_that_proves_committed_late_ends_the_danger_only_before_danger_begins_again() {
     for (at, recovered) in [(2_299_999, true), (2_300_000, false)] {
         let mut script = Script::new();
