@@ -32,7 +32,8 @@ fn perform(arguments: &[OsString]) -> ExitCode {
 
 #[cfg(not(feature = "commands"))]
 fn perform(arguments: &[OsString]) -> ExitCode {
-    wrong(&format!("{arguments:?} is no command of this build, which only serves"))
+    let command = arguments.first().map(|word| word.to_string_lossy()).unwrap_or_default();
+    wrong(&format!("`{command}` is no command of this build, which has `serve` and `ping` alone (docs/COMMANDS.md)"))
 }
 
 fn wrong(text: &str) -> ExitCode {
