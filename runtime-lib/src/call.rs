@@ -152,6 +152,18 @@ impl<E: fmt::Display> fmt::Display for HandlerError<E> {
 
 impl<E: fmt::Debug + fmt::Display> std::error::Error for HandlerError<E> {}
 
+impl<E: fmt::Debug + fmt::Display + Into<Diagnostic> + Send + Sync + 'static> HandlerError<E> {
+    /// Names an error that a layer of tower's own has boxed, such as its time-out: the lock's errors keep their names
+    /// (`Leasekeeper.Busy` and so on) where `lambda_runtime` would report the box's type. For `ServiceBuilder::map_err` above
+    /// that layer.
+    pub fn diagnostic(boxed: lambda_runtime::Error) -> Diagnostic {
+        match boxed.downcast::<Self>() {
+            Ok(error) => (*error).into(),
+            Err(other) => other.into(),
+        }
+    }
+}
+
 impl<E: Into<Diagnostic> + 'static> From<HandlerError<E>> for Diagnostic {
     fn from(error: HandlerError<E>) -> Self {
         match error {

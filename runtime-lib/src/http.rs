@@ -77,11 +77,24 @@ impl LockError {
 /// Answers requests that got no lock by [`LockError::http_answer`] instead of failing the invocation: for
 /// `ServiceBuilder::map_result` above the layer.
 ///
-/// ```
-/// # use lambda_runtime::tower::ServiceBuilder;
-/// # use leasekeeper::{Locks, http_answers, path_key};
-/// let builder = ServiceBuilder::new().map_result(http_answers).layer(Locks::from_env().layer(path_key("order:{id}")));
-/// # let _ = builder.service(lambda_http::service_fn(async |_: lambda_http::Request| Ok::<_, lambda_http::Error>("done")));
+/// ```no_run
+/// use lambda_http::tower::ServiceBuilder;
+/// use lambda_http::{Error, Request};
+/// use leasekeeper::{Lease, Locks, http_answers, path_key};
+/// # async fn ship(_: &Request) -> Result<(), Error> { Ok(()) }
+///
+/// #[tokio::main]
+/// async fn main() -> Result<(), Error> {
+///     let lock = Locks::from_env().layer(path_key("order:{order_id}"));
+///     lambda_http::run(ServiceBuilder::new().map_result(http_answers).layer(lock).service_fn(handle)).await
+/// }
+///
+/// async fn handle(request: Request) -> Result<&'static str, Error> {
+///     let lease = Lease::current().ok_or("called without its lock")?;
+///     lease.check().await?; // before each effect
+///     ship(&request).await?;
+///     Ok("shipped")
+/// }
 /// ```
 ///
 /// # Errors

@@ -296,11 +296,19 @@ async fn what_maps_responses_and_errors_runs_under_the_lock_below_the_layer_and_
     let above = ServiceBuilder::new().map_response(held).layer(fake.locks().layer(key_of)).service(service_fn(double));
     let (served, ()) = tokio::join!(above.oneshot(event(5, HOUR)), async { fake.grant().await.let_go().await });
     assert_eq!(served.expect("no error"), (11, None));
+    let nowhere = Locks::at("/nonexistent/lock.sock").layer(key_of);
     let named = ServiceBuilder::new()
         .map_err(|error: HandlerError<String>| Diagnostic::from(error).error_type)
-        .layer(Locks::at("/nonexistent/lock.sock").layer(key_of))
+        .layer(nowhere.clone())
         .service(service_fn(double));
     assert_eq!(named.oneshot(event(5, HOUR)).await, Err("Leasekeeper.ExtensionMissing".into()));
+    let named = ServiceBuilder::new()
+        .map_err(HandlerError::<String>::diagnostic)
+        .timeout(HOUR)
+        .layer(nowhere)
+        .service(service_fn(double));
+    let error = named.oneshot(event(5, HOUR)).await.expect_err("nothing listens");
+    assert_eq!(error.error_type, "Leasekeeper.ExtensionMissing");
 }
 
 #[tokio::test]

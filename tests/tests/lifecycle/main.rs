@@ -15,6 +15,7 @@ mod freeze_in_hold;
 mod hold;
 mod inherited;
 mod init;
+mod layered;
 mod leaked;
 mod managed;
 mod managed_languages;
