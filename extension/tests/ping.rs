@@ -3,12 +3,18 @@
 mod common;
 
 use common::process::Extension;
+use common::require_root;
 use rustix::process::Signal;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Output};
 
 /// Its exit code and what it says.
 fn ping(extension: &Extension) -> (Option<i32>, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_leasekeeper"));
+    said(&mut Command::new(env!("CARGO_BIN_EXE_leasekeeper")), extension)
+}
+
+fn said(command: &mut Command, extension: &Extension) -> (Option<i32>, String) {
     let Output { status, stdout, stderr } =
         command.arg("ping").env_clear().env("LEASEKEEPER_SOCKET", extension.path()).output().unwrap();
     assert_eq!(stdout, b"");
@@ -49,6 +55,21 @@ async fn a_sidecar_whose_settings_are_wrong_is_not_well() {
     let (code, said) = ping(&extension);
     assert_eq!(code, Some(78), "{said}");
     assert!(said.contains("grants no lock") && said.contains("LEASEKEEPER_LEASE_MS is \"5\""), "{said}");
+}
+
+#[tokio::test]
+async fn a_user_that_may_not_connect_is_told_so_and_not_that_there_is_no_sidecar() {
+    require_root();
+    for (others, part) in [("", "this user may not connect"), ("4711", "user 65534 may not use this socket")] {
+        let extension = listening(&[("LEASEKEEPER_PEER_UIDS", others)]).await;
+        std::fs::set_permissions(extension.dir.path(), PermissionsExt::from_mode(0o711)).unwrap();
+        // The program may lie where only root can go.
+        let program = extension.dir.path().join("program");
+        std::fs::copy(env!("CARGO_BIN_EXE_leasekeeper"), &program).unwrap();
+        let (code, said) = said(Command::new(&program).uid(65_534), &extension);
+        assert_eq!(code, Some(78), "{said}");
+        assert!(said.contains(part) && said.contains("LEASEKEEPER_PEER_UIDS"), "{said}");
+    }
 }
 
 #[tokio::test]
