@@ -84,6 +84,26 @@ impl<K> LockLayer<K> {
 
     /// For a service whose response is a `lambda_runtime::StreamResponse`, or an `http::Response` that goes to
     /// `lambda_http::run_with_streaming_response`: the lock is given back before the end of the body is seen.
+    ///
+    /// ```no_run
+    /// # use lambda_runtime::{Error, LambdaEvent, service_fn, streaming::{Body, Response}, tower::Layer};
+    /// # async fn stream(_: LambdaEvent<u32>) -> Result<Response<Body>, Error> { Ok(Body::empty().into()) }
+    /// # async fn example(locks: leasekeeper::Locks) -> Result<(), Error> {
+    /// let lock = locks.layer(|_: &LambdaEvent<u32>| "export").streaming();
+    /// lambda_runtime::run(lock.layer(service_fn(stream))).await
+    /// # }
+    /// ```
+    ///
+    /// A stream of Lambda events does not compile without it, because its lock would be over before its body:
+    ///
+    /// ```compile_fail
+    /// # use lambda_runtime::{Error, LambdaEvent, service_fn, streaming::{Body, Response}, tower::Layer};
+    /// # async fn stream(_: LambdaEvent<u32>) -> Result<Response<Body>, Error> { Ok(Body::empty().into()) }
+    /// # async fn example(locks: leasekeeper::Locks) -> Result<(), Error> {
+    /// let lock = locks.layer(|_: &LambdaEvent<u32>| "export");
+    /// lambda_runtime::run(lock.layer(service_fn(stream))).await
+    /// # }
+    /// ```
     #[must_use]
     pub fn streaming(self) -> LockLayer<K, Streaming> {
         LockLayer { terms: self.terms, mode: PhantomData }

@@ -66,7 +66,11 @@
 //!
 //! # Features
 //!
-//! - `lambda` (default): `Locks::locked_handler` and the error's conversion for `lambda_runtime`.
+//! - `lambda` (default): `Locks::locked_handler`, `Locks::layer` for stacks of `tower` layers, and the errors' conversions for
+//!   `lambda_runtime`.
+//! - `http`: the layer for `lambda_http`, with keys from a path and answers for who gets no lock. It turns on `lambda_http`'s
+//!   `apigw_http`, since that crate does not compile without any kind of event; turn on those that your function has. Rust
+//!   before 1.88 does not take `encoding_rs` 0.8.44 below it: `cargo update encoding_rs --precise 0.8.35`.
 //! - `aws-sdk-dynamodb`: `Lease::condition_check`.
 
 mod acquire;
