@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use std::pin::pin;
 use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 /// As shells exit when a command is there and cannot be executed, or is not there.
 const NOT_EXECUTABLE: u8 = 126;
@@ -121,7 +121,7 @@ async fn see_off(job: &mut Job, signals: &mut Signals, kill_after: Duration) {
                     return note("some of what the command started cannot be killed, and may work on");
                 }
                 job.signal(rustix::process::Signal::KILL);
-                patience.as_mut().reset(Instant::now() + AFTER_KILL);
+                patience.set(sleep(AFTER_KILL));
             }
         }
     }
