@@ -7,6 +7,7 @@ use crate::outbox::{Outgoing, outbox};
 use crate::settings::{Settings, StoreKind};
 use crate::store::{DynamoStore, MemoryStore};
 use leasekeeper_wire::{Acquire, Checked, Code, EventKind, Failure, Granted, LostReason, Op, Request, ServerLine};
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
@@ -26,7 +27,12 @@ const RELEASE: Duration = Duration::from_secs(12);
 const RELEASE_IN_SILENCE: Duration = Duration::from_secs(1);
 
 /// So much silence makes one ask whether there is anybody, and as much again tells that there is not.
-const SILENCE: Duration = Duration::from_secs(3);
+const SILENCE: Duration = Duration::from_secs(2);
+
+pub(super) const SILENT: &str = "the sidecar does not answer: is its process stopped?";
+
+/// How often a connect is tried again while the sidecar's queue of connections is full.
+const AGAIN: Duration = Duration::from_millis(10);
 
 /// What is left to be deleted without anybody waiting for it gets this long before the process ends.
 const LEAVE: Duration = Duration::from_secs(3);
@@ -83,10 +89,22 @@ impl Lock {
 
     /// Asked of the sidecar on this socket.
     pub(super) async fn sidecar(path: &Path) -> Result<Self, Problem> {
-        let stream = UnixStream::connect(path).await.map_err(|error| {
+        let connecting = async {
+            loop {
+                match UnixStream::connect(path).await {
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => sleep(AGAIN).await,
+                    other => return other,
+                }
+            }
+        };
+        // It has as long as it has for an answer.
+        let connected = timeout(2 * SILENCE, connecting).await;
+        let connected =
+            connected.map_err(|_| Problem::new(Kind::Unavailable, format!("{SILENT} ({})", path.display())))?;
+        let stream = connected.map_err(|error| {
             let path = path.display();
             match error.kind() {
-                std::io::ErrorKind::PermissionDenied => Problem::new(
+                ErrorKind::PermissionDenied => Problem::new(
                     Kind::Config,
                     format!(
                         "this user may not use the socket {path} ({error}): list its id in the sidecar's LEASEKEEPER_PEER_UIDS"
@@ -235,7 +253,7 @@ impl Lock {
 }
 
 fn silent() -> Failure {
-    Failure::new(Code::Unavailable, "the sidecar does not answer: is its process stopped?")
+    Failure::new(Code::Unavailable, SILENT)
 }
 
 impl Channel {

@@ -14,7 +14,7 @@ use crate::log;
 use crate::settings::{self, Settings, StoreKind};
 use job::Job;
 use leasekeeper_wire::{Acquire, Failure, Granted};
-use lock::{Lock, Released, Told};
+use lock::{Lock, Released, SILENT, Told};
 use signals::Signals;
 use std::io;
 use std::path::PathBuf;
@@ -97,7 +97,7 @@ async fn under_lock(run: &Run, granted: &Granted, lock: &mut Lock, signals: &mut
                     note(&format!("the sidecar is ending: the lock is renewed for {within_ms} ms more at most"));
                 }
                 Told::Lost(reason) => break reason.to_string(),
-                Told::Silent => break "the sidecar does not answer: is its process stopped?".into(),
+                Told::Silent => break SILENT.into(),
             },
         }
     };
