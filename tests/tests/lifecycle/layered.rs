@@ -72,3 +72,16 @@ async fn of_two_requests_at_once_one_is_served_and_the_other_told_to_come_back()
     assert_eq!(other.over().await.outcome.json()["statusCode"], 200);
     assert_eq!(served.over().await.outcome.json()["statusCode"], 200);
 }
+
+#[tokio::test]
+async fn a_streamed_answer_flows_under_the_lock_which_is_back_before_its_end_is_seen() {
+    let db = Dynamo::start().await;
+    let env = function(&db).env("STREAMS", "1").start().await.unwrap();
+    let call = env.begin(order("7", 200));
+    env.streamed(&call, "order:7 is ").await.unwrap();
+    assert!(db.item("order:7").is_some(), "held while the body flows");
+    let done = call.over().await;
+    assert!(matches!(&done.outcome, Outcome::Response(text) if text.ends_with("order:7 is held")), "{done:?}");
+    let freed = freed(&db, "order:7").committed;
+    assert!(done.answered < freed && freed <= done.ended, "{done:?}");
+}
