@@ -2,7 +2,7 @@
 
 use crate::deferred::Deferred;
 use crate::elapsed::Elapsed;
-use crate::lease::{Contest, Entry, Kind, Pending, Phase, PutState};
+use crate::lease::{Contest, End, Entry, Kind, Pending, Phase, PutState};
 use crate::memory::{Abandoned, Invocations, Observations};
 use crate::wrong::{Wrong, WrongRule};
 use crate::{
@@ -202,18 +202,12 @@ impl<S: Symbol> Core<S> {
         let late: Vec<_> =
             self.requests.iter().filter(|(_, p)| p.expires <= self.clock.timer).map(|(no, _)| *no).collect();
         let held = self.clock.held;
-        for id in self.leases_where(|entry| entry.is_over(held)) {
-            let Some(entry) = self.leases.get(&id) else { continue };
-            if let Some(holding) = entry.holding() {
-                if held - holding.start >= entry.lease().validity() {
-                    self.validity_over(id, entropy);
-                } else if entry.deadline.is_some_and(|deadline| held >= deadline) {
-                    self.give_up(id, LostReason::Deadline);
-                } else if holding.hold_until.is_some_and(|until| held >= until) {
-                    self.give_up(id, LostReason::MaxHold);
-                }
-            } else if entry.waiting().is_some() && entry.deadline.is_some_and(|deadline| held >= deadline) {
-                self.give_up(id, LostReason::Deadline);
+        let over: Vec<_> = self.leases.iter().filter_map(|(id, entry)| Some((*id, entry.end(held)?))).collect();
+        for (id, end) in over {
+            match end {
+                End::Validity => self.validity_over(id, entropy),
+                End::Invocation => self.give_up(id, LostReason::Deadline),
+                End::LongestHold => self.give_up(id, LostReason::MaxHold),
             }
         }
         for no in late {
@@ -338,7 +332,7 @@ impl<S: Symbol> Core<S> {
                     Some(on_held(start + lease.validity())),
                     entry.deadline.map(on_held),
                     holding.hold_until.map(on_held),
-                    holding.ungranted.as_ref().map(|waiting| on_timer(waiting.until)).filter(|delay| *delay > 0),
+                    holding.ungranted.as_ref().map(|waiting| on_timer(waiting.until)),
                     (granted && !holding.in_danger).then(|| on_held(start + lease.danger_after())),
                     renew,
                 ])

@@ -69,18 +69,31 @@ impl<S> Entry<S> {
         }
     }
 
-    /// Has time ended its validity, its invocation or its longest hold?
-    pub(crate) fn is_over(&self, held_clock: Micros) -> bool {
+    /// What time alone has ended of it, the weightiest first.
+    pub(crate) fn end(&self, held_clock: Micros) -> Option<End> {
         let passed = |end: Option<Micros>| end.is_some_and(|end| held_clock >= end);
-        let over =
-            |holding: &Holding<S>| held_clock - holding.start >= self.lease().validity() || passed(holding.hold_until);
-        passed(self.deadline) || self.holding().is_some_and(over)
+        let holding = self.holding();
+        if holding.is_some_and(|holding| held_clock - holding.start >= self.lease().validity()) {
+            Some(End::Validity)
+        } else if passed(self.deadline) {
+            Some(End::Invocation)
+        } else {
+            passed(holding.and_then(|holding| holding.hold_until)).then_some(End::LongestHold)
+        }
     }
 
     /// Is it waiting for the key's poller, with nothing of its own under way?
     pub(crate) fn is_parked(&self) -> bool {
         self.waiting().is_some_and(|waiting| waiting.retry_at.is_none()) && !self.flying()
     }
+}
+
+/// What time can end of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Validity,
+    Invocation,
+    LongestHold,
 }
 
 /// One Put attempt, each with an owner and a version of its own.

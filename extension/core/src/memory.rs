@@ -176,7 +176,7 @@ mod tests {
         assert!(!abandoned.contains(&3, ABANDONED_FOR));
         abandoned.forget(&3);
         assert!(!abandoned.contains(&3, 1));
-        assert_eq!(abandoned.order.len(), 1);
+        assert_eq!(abandoned.order, [(ABANDONED_FOR, 2)]);
     }
 
     #[test]

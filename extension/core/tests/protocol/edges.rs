@@ -217,6 +217,36 @@ fn a_renewal_that_proves_committed_late_ends_the_danger_only_before_danger_begin
 }
 
 #[test]
+fn of_the_puts_of_one_acquire_the_last_64_are_given_back_and_older_ones_are_known_as_given_up() {
+    let mut script = Script::new();
+    let mut put = one_send(&script.give(Input::Acquire(acquire(1, KEY, 60_000, 600 * SECOND))));
+    let mut owners = Vec::new();
+    while owners.len() < 70 {
+        owners.push(row_of(&put).owner);
+        script.answer(&put, unknown());
+        put = script.until_send(SECOND).expect("it tries again").0;
+    }
+    script.answer(&put, Answer::Unavailable("down".into()));
+    let mut deletes = sends(&script.give(Input::Release(1)));
+    // A round through all of them goes without a pause.
+    let mut asked = Vec::new();
+    while let Some(request) = deletes.pop() {
+        let Op::Delete { owner } = request.op else { panic!("{request:?}") };
+        asked.push(owner);
+        deletes = sends(&script.answer(&request, Answer::Failed(Seen::Nothing)));
+    }
+    // The last Put, which never reached the store, pushed out a seventh before it was known to be none.
+    assert_eq!(asked, owners[7..]);
+    script.pass(60 * SECOND);
+    assert!(script.core.is_idle());
+    // Should the first have landed after all, its row is nobody's, and is taken over at once.
+    let put = one_send(&script.give(Input::Acquire(acquire(2, KEY, 60_000, SECOND))));
+    let landed = row(owners[0], 5, 60_000);
+    let over = one_send(&script.answer(&put, Answer::Failed(shows(&landed))));
+    assert!(matches!(over.op, Op::Replace { owner, .. } if owner == owners[0]), "{over:?}");
+}
+
+#[test]
 fn a_deferred_acquire_has_what_is_left_of_its_wait_and_of_its_invocation() {
     // The wait ends first, then the invocation.
     for (wait, remaining, ends) in [(300, None, 300), (60_000, Some(400), 400)] {

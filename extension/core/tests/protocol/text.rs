@@ -16,7 +16,7 @@ impl Entropy<Text> for Ids {
     }
 
     fn jitter(&mut self) -> u64 {
-        self.0 % 1_000
+        self.0 * 137 % 1_000
     }
 }
 
@@ -77,6 +77,9 @@ fn the_core_over_text_does_as_the_core_does() {
     twins.give(10 * MS, &Input::Answer(renewal, Answer::Done));
     let delete = sent(&twins.give(10 * MS, &Input::Release(1)));
     assert_eq!((twins.text.valid_for(1), twins.text.standing(&"call".into())), (None, Standing::GivingBack));
+    // The pause before the next attempt is spread by what is drawn.
+    twins.give(10 * MS, &Input::Answer(delete, Answer::Unavailable("down".into())));
+    let delete = sent(&twins.give(SECOND, &Input::Tick));
     twins.give(10 * MS, &Input::Answer(delete, Answer::Done));
     assert!(twins.text.is_idle() && twins.text.next_wakeup().is_none());
 }
