@@ -217,6 +217,24 @@ fn a_renewal_that_proves_committed_late_ends_the_danger_only_before_danger_begin
 }
 
 #[test]
+fn a_row_of_ours_that_was_too_old_and_is_replaced_by_anothers_is_waited_for_like_any_other() {
+    let mut script = Script::new();
+    let first = one_send(&script.give(Input::Acquire(acquire(1, KEY, LEASE_MS, 60 * SECOND))));
+    script.answer(&first, unknown());
+    let mut retry = script.until_send(SECOND).expect("a retry").0;
+    for _ in 0..40 {
+        script.answer(&retry, Answer::Unavailable("down".into()));
+        retry = script.until_send(SECOND).expect("a retry").0;
+    }
+    // Ours, but nobody may believe in it any more: it is taken over at once.
+    let over = one_send(&script.answer(&retry, Answer::Failed(shows(&row_of(&first)))));
+    assert!(matches!(&over.op, Op::Replace { owner, .. } if *owner == row_of(&first).owner), "{over:?}");
+    assert_eq!(sends(&script.answer(&over, Answer::Failed(shows(&row(8, 9, 60_000))))), []);
+    let (poll, after) = script.until_send(SECOND).expect("a poll");
+    assert!(matches!(poll.op, Op::Read) && after >= 20 * MS, "{poll:?} after {after} µs");
+}
+
+#[test]
 fn of_the_puts_of_one_acquire_the_last_64_are_given_back_and_older_ones_are_known_as_given_up() {
     let mut script = Script::new();
     let mut put = one_send(&script.give(Input::Acquire(acquire(1, KEY, 60_000, 600 * SECOND))));

@@ -164,6 +164,7 @@ fn waiters_of_one_key_share_one_poller_and_are_served_in_order() {
         script.answer(&put, Answer::Failed(shows(&other)));
     }
     let (_, _, pauses) = poll(&mut script, &other, 2 * SECOND);
+    assert_eq!(pauses[0], 20 * MS, "the first one's answer sets the pace, the others' do not slow it down");
     assert!(pauses.len() <= 25, "{} reads in two seconds for five waiters", pauses.len());
     let (read, _) = script.until_send(SECOND).expect("a read");
     let put = one_send(&script.answer(&read, Answer::Found(Seen::Nothing)));
