@@ -235,6 +235,21 @@ fn a_row_of_ours_that_was_too_old_and_is_replaced_by_anothers_is_waited_for_like
 }
 
 #[test]
+fn with_a_lock_goes_back_what_an_earlier_put_of_unknown_outcome_may_have_left() {
+    let mut script = Script::new();
+    let first = one_send(&script.give(Input::Acquire(acquire(1, KEY, 60_000, 60 * SECOND))));
+    script.answer(&first, unknown());
+    let second = script.until_send(SECOND).expect("it tries again").0;
+    script.answer(&second, Answer::Done);
+    let delete = one_send(&script.give(Input::Release(1)));
+    assert_eq!(delete.op, Op::Delete { owner: row_of(&second).owner });
+    let outputs = script.answer(&delete, Answer::Done);
+    assert!(outputs.contains(&Output::Released { lease: 1, confirmed: true }), "{outputs:?}");
+    let late = sends(&outputs).pop().or_else(|| script.until_send(SECOND).map(|(request, _)| request));
+    assert_eq!(late.expect("the first is asked for too").op, Op::Delete { owner: row_of(&first).owner });
+}
+
+#[test]
 fn of_the_puts_of_one_acquire_the_last_64_are_given_back_and_older_ones_are_known_as_given_up() {
     let mut script = Script::new();
     let mut put = one_send(&script.give(Input::Acquire(acquire(1, KEY, 60_000, 600 * SECOND))));
