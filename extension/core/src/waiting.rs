@@ -201,7 +201,7 @@ impl<S: Symbol> Core<S> {
         let Some(put) = entry.puts.iter().find(|put| put.no == no).cloned() else { return };
         // Whatever landed before it has been replaced by it.
         entry.puts.retain(|other| other.no == no || other.state != PutState::Landed);
-        let lease = entry.lease();
+        let (lease, lease_ms) = (entry.lease(), entry.lease_ms);
         let age = held - put.sent;
         let key = entry.key.clone();
         if age >= lease.validity() {
@@ -210,11 +210,8 @@ impl<S: Symbol> Core<S> {
             }
             // Ours, but too old for anyone to believe in: take it over on its owner and version.
             self.abandoned.remember(&put.owner, self.clock.timer);
-            self.observations.note(
-                &key,
-                &Row { owner: put.owner, version: put.version, lease_ms: lease_ms(lease) },
-                self.clock.seen,
-            );
+            let row = Row { owner: put.owner, version: put.version, lease_ms };
+            self.observations.note(&key, &row, self.clock.seen);
             if self.may_attempt(id) {
                 self.attempt(id, entropy);
             }
@@ -235,7 +232,8 @@ impl<S: Symbol> Core<S> {
             renewals: Vec::new(),
             in_flight: None,
             retry_at: None,
-            renew_now: age > lease.fresh_for(),
+            // Where it is too old to be granted it is old enough to be renewed.
+            renew_now: false,
             in_danger: false,
             trouble: None,
             ungranted: Some(waiting),
@@ -332,8 +330,4 @@ const MOST_PUTS: usize = 64;
 
 fn shows<S: Symbol>(seen: &Seen<S>, put: &Put<S>) -> bool {
     matches!(seen, Seen::Row(row) if row.owner == put.owner && row.version == put.version)
-}
-
-fn lease_ms(lease: Lease) -> u64 {
-    lease.full() / 1_000
 }
