@@ -308,7 +308,7 @@ test('a loss that an early answer finds is the call’s error', early, async () 
   const extension = await startScript();
   const handler = middy()
     .use(lock(K))
-    .before(async () => {
+    .before(async ({ context: _ }) => {
       extension.say({ event: 'lost', lease: 7, reason: 'expired' });
       await currentLease().lost;
       return 'early';

@@ -14,6 +14,11 @@ class HeldBody extends Transform {
     hold.lease.lost.then(() => this.destroy(hold.lease.abandon()));
   }
 
+  /** Here the source is made to go on: by whoever reads, but what it runs belongs to the request. */
+  _read(size) {
+    this.#hold.within(() => super._read(size));
+  }
+
   _transform(chunk, encoding, done) {
     this.push(chunk, encoding);
     done();

@@ -40,29 +40,26 @@ function within(more, work) {
   return storage.run({ ...storage.getStore(), ...more }, work);
 }
 
-/** Scopes whose code has ended. What was entered by hand can stay entered, even for a later invocation. */
-const over = new WeakSet();
-
-/** A scope for code that no function of ours is around: it is entered by hand, and knows nothing more once it was left. */
+/** A scope for code that no function of ours is around. What is known in it can change while it lasts. */
 function scope(invocation) {
-  const around = storage.getStore();
-  // One that nobody has left is of an earlier invocation, if it is of another.
-  const other = invocation && around?.invocation && around.invocation.requestId !== invocation.requestId;
-  const outer = other || over.has(around) ? undefined : around;
+  const outer = storage.getStore();
   const store = { ...outer, ...(invocation && { invocation }) };
   return {
-    /** For whoever calls without awaiting, and what it runs later; unless it runs in a scope of its own by now. */
+    run: (work) => storage.run(store, work),
+    /**
+     * For whoever calls, and all that it runs later, unless it runs in another scope. It must run by itself, after an await:
+     * what was entered is also entered for a caller that has not got its promise yet.
+     */
     enter() {
-      const now = storage.getStore();
-      if (now === undefined || now === around || over.has(now)) storage.enterWith(store);
+      if (storage.getStore() === outer) storage.enterWith(store);
     },
     holds(lease) {
       store.lease = lease ?? outer?.lease;
     },
+    /** Nothing more is known in it than around it. */
     leave() {
       store.invocation = outer?.invocation;
       store.lease = outer?.lease;
-      over.add(store);
     },
   };
 }

@@ -17,9 +17,9 @@ function lock(options) {
   const held = new WeakMap();
 
   return {
-    // Not async: only what a call enters by itself is entered for its caller, and so for all that Middy runs next.
-    before(request) {
-      return watch(request).holding(async (watched) => {
+    async before(request) {
+      const watched = watch(request);
+      await watched.holding(async () => {
         const key = checkKey(await keyOf(request.event, request.context));
         const hold = new Hold(request, watched, await acquire(key, options));
         held.set(request, hold);
@@ -46,6 +46,11 @@ class Hold {
     this.#request = request;
     this.#watched = watched;
     this.lease = lease;
+  }
+
+  /** Runs work that belongs to the request, whoever calls. */
+  within(work) {
+    return this.#watched.within(work);
   }
 
   /** Does a stream give it back? */

@@ -17,7 +17,8 @@ function watch(request) {
 
 /**
  * Middy calls no more hooks once a middleware has answered early, or one's `onError` has thrown. It writes both into the
- * request, and awaits the response that it reads from it. It calls the handler with the context that it reads from it.
+ * request, and awaits the response that it reads from it. It calls the handler with the event and the context that it reads
+ * from it.
  */
 class Watch {
   #holds = [];
@@ -31,12 +32,15 @@ class Watch {
     this.#request = request;
     this.#scope = scope;
     watches.set(request, this);
-    this.#observe('context', {
-      get: () => {
-        scope.enter();
-        return this.#values.context;
-      },
-    });
+    for (const name of ['event', 'context', 'internal']) {
+      this.#observe(name, {
+        get: () => {
+          // Middy has awaited a lock by then: what runs here is a frame of its own.
+          if (this.#holds.length > 0) scope.enter();
+          return this.#values[name];
+        },
+      });
+    }
     this.#observe('response', {
       get: () => this.#answered ?? this.#values.response,
       set: (response) => {
@@ -68,13 +72,17 @@ class Watch {
   /** Waits for a lock that the request is to hold. */
   async holding(acquire) {
     this.#waiting += 1;
-    this.#scope.enter();
     try {
-      this.#holds.push(await acquire(this));
+      this.#holds.push(await this.#scope.run(acquire));
     } finally {
       this.#waiting -= 1;
       this.#changed();
     }
+  }
+
+  /** Runs work that belongs to the request, whoever calls. */
+  within(work) {
+    return this.#scope.run(work);
   }
 
   remove(hold) {
