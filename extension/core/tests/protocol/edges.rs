@@ -47,6 +47,7 @@ fn a_second_late_reading_prolongs_the_wait_for_an_invoke_and_a_third_does_not() 
 fn a_jump_counts_for_an_acquire_whose_put_might_have_been_granted_before_it() {
     for (waited, thawed) in [(2_600, true), (2_700, false)] {
         let mut script = Script::new();
+        script.pass(5 * SECOND);
         let put = one_send(&script.give(Input::Acquire(acquire(1, KEY, LEASE_MS, 60 * SECOND))));
         script.answer(&put, unknown());
         // Its retries say for certain that they wrote nothing, so only the first may stand.
