@@ -152,7 +152,10 @@ impl Table {
 
 fn from_environment() -> Result<String, Problem> {
     let Some(name) = std::env::var_os("LEASEKEEPER_TABLE") else {
-        return Err(Problem::new(Kind::Config, "no table is named: use --table NAME, or set LEASEKEEPER_TABLE"));
+        let memory = std::env::var_os("LEASEKEEPER_STORE").is_some_and(|store| store == "memory");
+        let why = if memory { " (this looks at DynamoDB: a store in memory has no rows to look at)" } else { "" };
+        let text = format!("no table is named: use --table NAME, or set LEASEKEEPER_TABLE{why}");
+        return Err(Problem::new(Kind::Config, text));
     };
     let name = name.to_string_lossy();
     values::table(&name)
