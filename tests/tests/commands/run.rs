@@ -33,6 +33,21 @@ pub(crate) async fn made(path: &Path) {
     }
 }
 
+/// The state of the process whose number this is, as the kernel has it; none once it has gone.
+pub(crate) fn state(pid: &str) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+/// Waits until that process has been stopped.
+pub(crate) async fn stopped(pid: &str) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while state(pid) != Some('T') {
+        assert!(Instant::now() < end, "{pid} is {:?}", state(pid));
+        sleep(Duration::from_millis(2)).await;
+    }
+}
+
 pub(crate) fn scratch() -> TempDir {
     tempfile::tempdir().expect("a directory")
 }

@@ -1,10 +1,10 @@
 //! `run`: what the command started ends before the lock goes to anybody else, and a second signal ends the giving back.
 
-use crate::run::{made, run, scratch, start};
+use crate::run::{made, run, scratch, start, state};
 use crate::{finish, signal};
 use rustix::process::Signal;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
 use testkit::dynamo::{Dynamo, Fault, Operation, Recorded, row};
 use testkit::sidecar::Sidecar;
@@ -26,8 +26,7 @@ async fn begun(dynamo: &Dynamo, options: &[&str], script: &str) -> (Child, TempD
 /// Does the process whose number is in this file still work? One that nobody has waited for yet does not.
 fn works(pid: &Path) -> bool {
     let pid = std::fs::read_to_string(pid).expect("it has told its number");
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, fields)| !fields.starts_with('Z'))
+    state(&pid).is_some_and(|state| state != 'Z')
 }
 
 #[tokio::test]
@@ -56,6 +55,47 @@ async fn what_outlives_a_signal_that_ends_the_command_is_killed_before_the_lock_
     assert_eq!(ended.code, Some(3), "{ended:?}");
     assert!(!ended.err.contains("leasekeeper: "), "{ended:?}");
     assert_eq!(dynamo.item("k"), None);
+}
+
+#[tokio::test]
+async fn what_outlives_such_a_signal_is_killed_at_once_where_the_lock_is_lost_meanwhile() {
+    const LEASE: Duration = Duration::from_millis(1_500);
+    let dynamo = Dynamo::start().await;
+    let script = LEADER.replacen("sleep 0.01", ": > effect; sleep 0.01", 1);
+    let (child, home) = begun(&dynamo, &["--lease-ms", "1500", "--kill-after-ms", "20000"], &script).await;
+    signal(&child, Signal::TERM);
+    made(&home.path().join("told")).await;
+    dynamo.fail(Operation::Any, Fault::Unavailable).always();
+    let ended = finish(child).await;
+    assert_eq!(ended.code, Some(76), "{ended:?}");
+    assert!(ended.err.contains("the lock k is lost (expired): the command is being stopped"), "{ended:?}");
+    assert!(!works(&home.path().join("pid")), "{ended:?}");
+    let committed = |sent: &Recorded| sent.answered.filter(|_| sent.status == Some(200));
+    let last = dynamo.requests().iter().filter_map(committed).max().expect("it was acquired");
+    // The file system noted when it last did anything; the front's clock is read beside the same one.
+    let effect = std::fs::metadata(home.path().join("effect")).and_then(|file| file.modified()).expect("it worked");
+    let worked_for = dynamo.elapsed() - SystemTime::now().duration_since(effect).expect("the past") - last;
+    assert!(worked_for < LEASE, "it worked on for {worked_for:?} after the last write");
+}
+
+#[tokio::test]
+async fn what_outlives_such_a_signal_is_killed_at_once_where_the_sidecar_dies_meanwhile() {
+    let dynamo = Dynamo::start().await;
+    let mut sidecar = Sidecar::start(&dynamo, "sidecar", &[]).await;
+    let home = scratch();
+    let mut command = run(&dynamo, &["--sidecar", "--kill-after-ms", "20000"], LEADER);
+    command.current_dir(home.path()).env("LEASEKEEPER_SOCKET", sidecar.socket());
+    let child = start(command);
+    made(&home.path().join("begun")).await;
+    signal(&child, Signal::TERM);
+    made(&home.path().join("told")).await;
+    sidecar.kill().await;
+    let killed = Instant::now();
+    let ended = finish(child).await;
+    assert!(killed.elapsed() < Duration::from_secs(5), "{:?}", killed.elapsed());
+    assert_eq!(ended.code, Some(76), "{ended:?}");
+    assert!(ended.err.contains("is lost (extension_failed)"), "{ended:?}");
+    assert!(!works(&home.path().join("pid")), "{ended:?}");
 }
 
 #[tokio::test]

@@ -56,8 +56,8 @@ pub(super) enum Released {
     Confirmed,
     /// The row may stand until its lease is over.
     Unconfirmed(String),
-    /// It was lost before.
-    Lost(Failure),
+    /// It was lost before: the whole sentence.
+    Lost(String),
 }
 
 /// At most one lock.
@@ -127,7 +127,7 @@ impl Lock {
     /// Waits for the lock.
     pub(super) async fn acquire(&mut self, acquire: Acquire) -> Result<Granted, Failure> {
         let validity = Validity::start();
-        let answer = self.ask(Op::Acquire(acquire)).await?;
+        let answer = self.ask(Op::Acquire(acquire)).await??;
         let granted = serde_json::from_value::<Granted>(answer);
         let granted =
             granted.map_err(|error| Failure::new(Code::Protocol, format!("the grant cannot be read: {error}")))?;
@@ -204,13 +204,21 @@ impl Lock {
     /// Gives the lock back, and waits until that is confirmed.
     pub(super) async fn release(&mut self) -> Released {
         let Some(lease) = self.lease.take() else { return Released::Confirmed };
-        let silent = self.validity.take().is_some_and(|mut validity| validity.step() == Step::Over);
+        let mut validity = self.validity.take();
+        let silent = validity.as_mut().is_some_and(|validity| validity.step() == Step::Over);
+        let over = validity.is_some_and(|validity| validity.is_over());
         let patience = if silent { RELEASE_IN_SILENCE } else { RELEASE };
-        match timeout(patience, self.ask(Op::Release { lease })).await {
-            Ok(Ok(_)) => Released::Confirmed,
-            Ok(Err(failure)) if failure.code == Code::Lost => Released::Lost(failure),
-            Ok(Err(failure)) => Released::Unconfirmed(failure.message),
-            Err(_) => Released::Unconfirmed("no answer came in time".into()),
+        let no_answer = match timeout(patience, self.ask(Op::Release { lease })).await {
+            Ok(Ok(Ok(_))) => return Released::Confirmed,
+            Ok(Ok(Err(failure))) if failure.code == Code::Lost => return Released::Lost(failure.message),
+            Ok(Ok(Err(failure))) => return Released::Unconfirmed(failure.message),
+            Ok(Err(failure)) => failure.message,
+            Err(_) => "no answer came in time".into(),
+        };
+        // Nobody says that it was renewed, so our own count stands.
+        match over {
+            true => Released::Lost(format!("the lock was lost: {no_answer}")),
+            false => Released::Unconfirmed(no_answer),
         }
     }
 
@@ -225,14 +233,15 @@ impl Lock {
         let _ = timeout(LEAVE, told).await;
     }
 
-    async fn ask(&mut self, op: Op) -> Result<serde_json::Value, Failure> {
+    /// The answer, or why none came.
+    async fn ask(&mut self, op: Op) -> Result<Result<serde_json::Value, Failure>, Failure> {
         let id = self.send(op).await;
         let mut anybody = None;
         loop {
             match timeout(SILENCE, self.channel.next()).await {
                 Ok(Some(ServerLine::Reply { id: answered, answer })) => {
                     if answered.is_none_or(|answered| answered == id) {
-                        return answer;
+                        return Ok(answer);
                     }
                     anybody.take_if(|asked| Some(*asked) == answered);
                 }

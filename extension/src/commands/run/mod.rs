@@ -77,35 +77,46 @@ async fn under_lock(run: &Run, granted: &Granted, lock: &mut Lock, signals: &mut
         Err(error) => return (Ended::NotStarted(error), false),
     };
     let mut asked_to_end = false;
-    let why = loop {
+    let (why, kill_after) = loop {
         tokio::select! {
             ended = job.ended() => {
                 // What it leaves running by itself is its own affair; what a signal should have ended works on its lock's matter.
-                if asked_to_end && job.has_left_others() {
-                    see_off(&mut job, signals, run.kill_after).await;
+                if !(asked_to_end && job.has_left_others()) {
+                    return (Ended::ByItself(ended), asked_to_end);
                 }
-                return (Ended::ByItself(ended), asked_to_end);
+                tokio::select! {
+                    () = see_off(&mut job, signals, run.kill_after) => return (Ended::ByItself(ended), asked_to_end),
+                    // It has had a signal to stop, and stays.
+                    why = lost(lock) => break (why, Duration::ZERO),
+                }
             }
             signal = signals.next() => {
                 asked_to_end |= signals::asks_for_an_end(signal);
                 job.pass_on(signal);
             }
-            told = lock.told() => match told {
-                Told::Danger => note("no renewal of the lock was confirmed for most of its lease"),
-                Told::Recovered => note("the lock's renewals are confirmed again"),
-                Told::Ending(within_ms) => {
-                    note(&format!("the sidecar is ending: the lock is renewed for {within_ms} ms more at most"));
-                }
-                Told::Lost(reason) => break reason.to_string(),
-                Told::Silent => break SILENT.into(),
-            },
+            why = lost(lock) => break (why, run.kill_after),
         }
     };
     note(&format!("the lock {} is lost ({why}): the command is being stopped", printable(&run.key)));
     job.signal(rustix::process::Signal::TERM);
     // Whatever it still exits with: it ran without its lock.
-    see_off(&mut job, signals, run.kill_after).await;
+    see_off(&mut job, signals, kill_after).await;
     (Ended::Stopped(why), asked_to_end)
+}
+
+/// Waits until the lock is lost: why. Tells of what else happens to it. May be dropped and asked again.
+async fn lost(lock: &mut Lock) -> String {
+    loop {
+        match lock.told().await {
+            Told::Danger => note("no renewal of the lock was confirmed for most of its lease"),
+            Told::Recovered => note("the lock's renewals are confirmed again"),
+            Told::Ending(within_ms) => {
+                note(&format!("the sidecar is ending: the lock is renewed for {within_ms} ms more at most"));
+            }
+            Told::Lost(reason) => return reason.to_string(),
+            Told::Silent => return SILENT.into(),
+        }
+    }
 }
 
 /// Waits until the command and all that it started have ended, with SIGKILL if SIGTERM was not enough.
@@ -161,7 +172,7 @@ fn outcome(run: &Run, ended: Ended, released: Released) -> Result<ExitCode, Prob
     let code = match ended {
         Ended::Stopped(why) => {
             let why = match released {
-                Released::Lost(failure) => failure.message,
+                Released::Lost(why) => why,
                 _ => format!("the lock was lost: {why}"),
             };
             return Err(Problem::new(Kind::Lost, format!("{why}; the command was stopped")));
@@ -181,9 +192,8 @@ fn outcome(run: &Run, ended: Ended, released: Released) -> Result<ExitCode, Prob
         Released::Unconfirmed(why) => {
             note(&format!("the command has ended; its lock is not known to be given back: {why}"))
         }
-        Released::Lost(failure) => {
-            let text = format!("{}, before the command had ended (with {code})", failure.message);
-            return Err(Problem::new(Kind::Lost, text));
+        Released::Lost(why) => {
+            return Err(Problem::new(Kind::Lost, format!("{why}, before the command had ended (with {code})")));
         }
     }
     Ok(ExitCode::from(code))

@@ -59,6 +59,11 @@ impl Validity {
         self.asked.is_some()
     }
 
+    /// Was it over at the last look, whatever a sidecar may yet say after a stop of our own?
+    pub(super) fn is_over(&self) -> bool {
+        self.elapsed >= self.until
+    }
+
     /// A check with this id is about to be sent.
     pub(super) fn asks(&mut self, id: u64) {
         self.look(clock::now());
