@@ -8,7 +8,7 @@ import { lock } from 'leasekeeper/middy';
 import { context, sleep, soon, startScript, until } from './helpers.mjs';
 import { isFree, isHeld, major, real, response, streaming } from './middy.mjs';
 
-const K = { key: 'k' };
+const K = { key: 'k', stream: true };
 
 for (const [what, make] of [
   ['a Readable', (parts) => Readable.from(parts)],
@@ -46,7 +46,7 @@ test('a text is a response that is done; two locks hold one stream', async () =>
     await isHeld('k');
     yield 'both';
   };
-  const two = (await streaming()).use([lock({ key: 'j' }), lock(K)]).handler(async () => Readable.from(body()));
+  const two = (await streaming()).use([lock({ ...K, key: 'j' }), lock(K)]).handler(async () => Readable.from(body()));
   await two({}, second.stream, context());
   assert.deepEqual(second.seen, { text: 'both', ended: true });
 });

@@ -22,7 +22,7 @@ export const six = middy6<Order, { done: string }>()
   });
 export const seven = middy7<Order, { done: string }>()
   .use(middleware)
-  .use([lock({ key: 'second' }), lock({ key: '{id}', values: (event: Order) => ({ id: event.order_id }) })])
+  .use([lock({ key: 'second', stream: true }), lock({ key: '{id}', values: (event: Order) => ({ id: event.order_id }) })])
   .handler(async (event, context) => ({ done: `${event.order_id satisfies string} ${context.functionName satisfies string}` }));
 export const inferred = middy7()
   .use(lock({ key: (event: Order, context: Context) => `${context.functionName}:${event.order_id}` }))
@@ -34,6 +34,8 @@ export const parsed = middy7()
 
 // @ts-expect-error: no middleware can end Middy's wait
 lock({ key: 'k', onLost: 'abort' });
+// @ts-expect-error: neither true nor false
+lock({ key: 'k', stream: 1 });
 // @ts-expect-error: a misspelt option
 lock({ key: 'k', wait: 5 });
 // @ts-expect-error: a key that is no string

@@ -1,7 +1,13 @@
 import type { LambdaContext, LockedOptions } from './index.js';
 
 /** All of `locked`'s options but `onLost`: no middleware can end Middy's wait for the handler. */
-export type LockMiddlewareOptions<Event, Context> = Omit<LockedOptions<[event: Event, context: Context]>, 'onLost'>;
+export interface LockMiddlewareOptions<Event, Context> extends Omit<LockedOptions<[event: Event, context: Context]>, 'onLost'> {
+  /**
+   * Is a stream in the response to hold the lock until it has ended? For Middy that streams; without it such a response is
+   * a `TypeError`.
+   */
+  stream?: boolean | undefined;
+}
 
 /** What Middy's `use` takes. Its request is Middy's. */
 export interface LockMiddleware<Event> {

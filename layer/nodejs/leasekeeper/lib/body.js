@@ -41,15 +41,19 @@ function isStream(value) {
   return value instanceof ReadableStream || (typeof value?.pipe === 'function' && value._readableState !== undefined);
 }
 
+/** The stream that Middy would send: the response's body, or the response itself. */
+function streamOf(response) {
+  return [response?.body, response].find(isStream);
+}
+
 /** The response with a body in place of its own that gives the lock back; nothing if no stream is in it. */
 function heldBody(response, hold) {
-  const inside = isStream(response?.body);
-  if (!inside && !isStream(response)) return undefined;
-  const source = inside ? response.body : response;
+  const source = streamOf(response);
+  if (!source) return undefined;
   const body = new HeldBody(hold);
   // Whatever goes wrong is told by the body.
   pipeline(source instanceof ReadableStream ? Readable.fromWeb(source) : source, body, () => {});
-  return { body, response: inside ? { ...response, body } : body };
+  return { body, response: source === response ? body : { ...response, body } };
 }
 
-module.exports = { heldBody };
+module.exports = { heldBody, streamOf };

@@ -1,19 +1,21 @@
 'use strict';
 // A Middy middleware that runs what comes after it under a lock. Middy itself is not needed: a middleware is an object of hooks.
 
-const { heldBody } = require('./body.js');
+const { heldBody, streamOf } = require('./body.js');
 const { attach } = require('./errors.js');
 const { checkKey } = require('./key.js');
 const { WISHES, acquire, checkOptions, settled, whole } = require('./lock.js');
 const { keyMaker } = require('./locked.js');
 const { watch } = require('./watch.js');
 
-const OPTIONS = [...WISHES, 'key', 'values', 'strictRelease'];
+const OPTIONS = [...WISHES, 'key', 'values', 'strictRelease', 'stream'];
 
 /** A middleware. Wrong options fail here, before anything runs. */
 function lock(options) {
   checkOptions(options, OPTIONS);
   const keyOf = keyMaker(options);
+  const { stream } = options;
+  if (![undefined, true, false].includes(stream)) throw new TypeError('`stream` must be true or false');
   const held = new WeakMap();
 
   return {
@@ -21,7 +23,7 @@ function lock(options) {
       const watched = watch(request);
       await watched.holding(async () => {
         const key = checkKey(await keyOf(request.event, request.context));
-        const hold = new Hold(request, watched, await acquire(key, options));
+        const hold = new Hold(request, watched, await acquire(key, options), stream);
         held.set(request, hold);
         return hold;
       });
@@ -39,12 +41,14 @@ function lock(options) {
 class Hold {
   #request;
   #watched;
+  #stream;
   #back;
   #body;
 
-  constructor(request, watched, lease) {
+  constructor(request, watched, lease, stream) {
     this.#request = request;
     this.#watched = watched;
+    this.#stream = stream;
     this.lease = lease;
   }
 
@@ -67,16 +71,43 @@ class Hold {
 
   /** The work has come to a response. One whose body is a stream is work that goes on: the stream gives the lock back. */
   async done(response) {
-    const streaming = heldBody(response, this);
-    if (!streaming) return this.giveBack();
-    this.#body = streaming.body;
-    this.#request.response = streaming.response;
+    const answer = this.keep(response);
+    // No await in between: from now on the response is looked for the stream.
+    if (answer === undefined) await this.giveBack();
+    else this.#request.response = answer;
+  }
+
+  /** The response that holds the lock until its stream has ended; nothing if no stream is in it. */
+  keep(response) {
+    if (!streamOf(response)) return undefined;
+    if (!this.#stream) {
+      throw new TypeError(
+        'the response is a stream, which would flow without the lock: `stream: true` holds the lock until it has ended',
+      );
+    }
+    const held = heldBody(response, this);
+    this.#body = held.body;
+    return held.response;
+  }
+
+  /** Would its stream never end? Nobody reads it, and it is not in the response. */
+  isAstray(response) {
+    return this.#body.readableFlowing === null && this.#body !== streamOf(response);
+  }
+
+  /** Gives the lock back, whatever still flows. */
+  drop() {
+    this.#body.destroy();
+    return this.giveBack();
   }
 
   /** Gives the lock back after work that has failed. The error stays what it was. */
   async failed(error) {
     this.#watched.remove(this);
-    if (this.#back) return;
+    if (this.#back) {
+      await settled(this.#back);
+      return;
+    }
     this.#back = this.lease.release();
     this.#body?.destroy();
     const { error: cleanUp } = await settled(this.#back);

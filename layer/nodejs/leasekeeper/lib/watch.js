@@ -1,7 +1,6 @@
 'use strict';
 // A look at a Middy request from the outside: where its handler runs, and an end that its locks' own hooks are not told.
 
-const { heldBody } = require('./body.js');
 const { invocationOf, isContext, scope } = require('./context.js');
 const { settled } = require('./lock.js');
 
@@ -42,10 +41,14 @@ class Watch {
       });
     }
     this.#observe('response', {
-      get: () => this.#answered ?? this.#values.response,
+      get: () => {
+        this.#look();
+        return this.#answered ?? this.#values.response;
+      },
       set: (response) => {
         this.#values.response = response;
         if ('earlyResponse' in request) this.#early(response);
+        else this.#look();
       },
     });
     this.#observe('error', {
@@ -104,7 +107,7 @@ class Watch {
   }
 
   #early(response) {
-    const failed = this.#values.error !== undefined && this.#values.error !== null;
+    const failed = this.#isFailing;
     // Not before `#answered` is there to be read.
     const ended = Promise.resolve().then(async () => {
       if (!failed) return this.#done(response);
@@ -120,18 +123,52 @@ class Watch {
   async #done(response) {
     let answer = response;
     const errors = [];
-    for (const hold of this.#holds.filter(({ flows }) => !flows).reverse()) {
-      const streaming = heldBody(answer, hold);
-      const { error } = streaming ? {} : await settled(hold.giveBack());
-      if (streaming) answer = streaming.response;
+    const ended = [...this.#astray(response), ...this.#holds.filter(({ flows }) => !flows).reverse()];
+    for (const hold of ended) {
+      const { value, error } = await settled(end(hold, answer));
+      answer = value ?? answer;
       if (error) errors.push(error);
     }
     if (errors.length > 0) throw errors[0];
     return answer;
   }
 
+  /** The locks of a body that was taken out of the response, and that nobody reads: it would hold them for good. */
+  #astray(response) {
+    const flowing = this.#holds.filter(({ flows }) => flows);
+    // The outermost lock's body is around those of the others.
+    return flowing[0]?.isAstray(response) ? flowing.reverse() : [];
+  }
+
+  /** Whoever reads or writes the response may change it. Middy itself reads it after all hooks. */
+  #look() {
+    if (!this.#holds.some(({ flows }) => flows)) return;
+    // What a hook does at once is done by then, and Middy has noted its error if it has one.
+    queueMicrotask(() => {
+      if (this.#answered || this.#isFailing) return;
+      for (const hold of this.#astray(this.#values.response)) void settled(hold.drop());
+    });
+  }
+
+  get #isFailing() {
+    return this.#values.error !== undefined && this.#values.error !== null;
+  }
+
   async #failed(error) {
     for (const hold of [...this.#holds].reverse()) await hold.failed(error);
+  }
+}
+
+/** Ends a lock's work by an early answer: by the answer that is to be given instead, if it goes on in that. */
+async function end(hold, answer) {
+  if (hold.flows) return void (await hold.drop());
+  try {
+    const kept = hold.keep(answer);
+    if (kept === undefined) await hold.giveBack();
+    return kept;
+  } catch (error) {
+    await hold.failed(error);
+    throw error;
   }
 }
 
