@@ -188,5 +188,8 @@ mod tests {
         assert!(invocations.is_over(&1) && !invocations.is_over(&2));
         invocations.began(&1);
         assert!(!invocations.is_over(&1), "a retried invocation carries its old id");
+        invocations.began(&3);
+        invocations.began(&4);
+        assert_eq!(invocations.over, [1, 3], "two are remembered, as it was told");
     }
 }
