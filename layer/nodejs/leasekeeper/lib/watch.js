@@ -25,6 +25,8 @@ class Watch {
   #request;
   #scope;
   #values = {};
+  /** Not the same as having an error: anything can be thrown. */
+  #failing = false;
   #answered;
 
   constructor(request, scope) {
@@ -53,10 +55,11 @@ class Watch {
     });
     this.#observe('error', {
       set: (error) => {
-        const former = this.#values.error;
+        const thrown = this.#failing && thrownAfter(error, this.#values.error);
         this.#values.error = error;
+        this.#failing = true;
         // What is thrown is not awaited: the release is sent, and the invocation ends meanwhile.
-        if (former && thrownAfter(error, former)) void this.#failed(error);
+        if (thrown) void this.#failed(error);
       },
     });
   }
@@ -107,16 +110,16 @@ class Watch {
   }
 
   #early(response) {
-    const failed = this.#isFailing;
+    const failing = this.#failing;
     // Not before `#answered` is there to be read.
     const ended = Promise.resolve().then(async () => {
-      if (!failed) return this.#done(response);
+      if (!failing) return this.#done(response);
       await this.#failed(this.#values.error);
       return response;
     });
     ended.catch(() => {}); // Middy reads it, unless it ends in the error all the same.
     // In an error's hooks no response means that the error stands, and what is thrown is not awaited.
-    if (response !== undefined || !failed) this.#answered = ended;
+    if (response !== undefined || !failing) this.#answered = ended;
   }
 
   /** The innermost first. All are given back, though one of them was lost. */
@@ -145,13 +148,9 @@ class Watch {
     if (!this.#holds.some(({ flows }) => flows)) return;
     // What a hook does at once is done by then, and Middy has noted its error if it has one.
     queueMicrotask(() => {
-      if (this.#answered || this.#isFailing) return;
+      if (this.#answered || this.#failing) return;
       for (const hold of this.#astray(this.#values.response)) void settled(hold.drop());
     });
-  }
-
-  get #isFailing() {
-    return this.#values.error !== undefined && this.#values.error !== null;
   }
 
   async #failed(error) {
@@ -174,7 +173,8 @@ async function end(hold, answer) {
 
 /** Is this what an `onError` hook has thrown, in Middy's way of noting it, and not an error that a hook has put in its place? */
 function thrownAfter(error, former) {
-  return error === former || error === null || typeof error !== 'object' || error.originalError === former;
+  if (error === former || error === null || typeof error !== 'object') return true;
+  return Object.hasOwn(error, 'originalError') && error.originalError === former;
 }
 
 module.exports = { watch };
