@@ -14,6 +14,7 @@ const thrower = (thrown) => () => {
 const failing = (thrown) => async () => {
   throw thrown;
 };
+const never = async () => assert.fail('it must not run');
 /** How a call failed, whatever was thrown. */
 const thrownBy = (call) =>
   call.then(
@@ -82,5 +83,74 @@ test('an onError of a later middleware that throws what Middy cannot write to le
       .handler(failing(new Error('first')));
     await assert.rejects(handler({}, context(10_000, 'left')), TypeError);
     await isHeld(`left ${index}`);
+  }
+});
+
+test('an early answer that is set by a hook that throws then is none: the error stands, and is told under the lock', {
+  skip: major < 7 && 'Middy 6 gives the answer, Middy 5 knows none',
+}, async () => {
+  await real();
+  const mine = new Error('mine');
+  for (const answer of ['early', undefined]) {
+    const told = [];
+    const set = (request) => {
+      request.earlyResponse = answer;
+      throw mine;
+    };
+    const inner = () =>
+      middy()
+        .use([lock({ key: 'j' }), lock(K)])
+        .onError(async () => {
+          await isHeld('j');
+          await isHeld();
+          told.push('inner');
+        });
+    for (const handler of [
+      inner().before(set).handler(never),
+      inner()
+        .after(set)
+        .handler(async () => 'done'),
+    ]) {
+      await assert.rejects(handler({}, context()), (error) => error === mine);
+      await isFree('j');
+      await isFree();
+    }
+    assert.deepEqual(told, ['inner', 'inner']);
+  }
+});
+
+test('what an error’s hook answers after such a hook is the answer', { skip: major < 7 && 'the same' }, async () => {
+  await real();
+  const handler = middy()
+    .use(lock(K))
+    .onError(() => 'sorry')
+    .after((request) => {
+      request.earlyResponse = undefined;
+      throw new Error('mine');
+    })
+    .handler(async () => 'done');
+  assert.equal(await handler({}, context()), 'sorry');
+  await isFree();
+});
+
+test('a plugin’s requestEnd sees the early answer itself', { skip: major < 6 && 'Middy 5 does not tell' }, async () => {
+  await real();
+  const answered = { statusCode: 201 };
+  const seen = [];
+  const plugin = { requestEnd: ({ response }) => void seen.push(response) };
+  const early = () => answered;
+  for (const handler of [
+    middy(plugin).use(lock(K)).before(early).handler(never),
+    middy(plugin)
+      .use(lock(K))
+      .after(early)
+      .handler(async () => 'done'),
+    middy(plugin)
+      .use(lock(K))
+      .onError(early)
+      .handler(failing(new Error('mine'))),
+  ]) {
+    assert.equal(await handler({}, context()), answered);
+    assert.equal(seen.pop(), answered);
   }
 });

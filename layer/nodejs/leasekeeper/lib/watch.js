@@ -58,6 +58,7 @@ class Watch {
         const thrown = this.#failing && thrownAfter(error, this.#values.error);
         this.#values.error = error;
         this.#failing = true;
+        this.#answered = undefined;
         // What is thrown is not awaited: the release is sent, and the invocation ends meanwhile.
         if (thrown) void this.#failed(error);
       },
@@ -103,23 +104,38 @@ class Watch {
     // The request is as any other again.
     watches.delete(this.#request);
     this.#scope.leave();
-    for (const [name, value] of Object.entries(this.#values)) {
-      if (name === 'response' && this.#answered) continue;
-      Object.defineProperty(this.#request, name, { value, writable: true, configurable: true, enumerable: true });
+    for (const name of Object.keys(this.#values)) {
+      if (name !== 'response' || !this.#answered) this.#leave(name);
     }
   }
 
+  #leave(name) {
+    const value = this.#values[name];
+    Object.defineProperty(this.#request, name, { value, writable: true, configurable: true, enumerable: true });
+  }
+
   #early(response) {
+    // It is taken back where a hook has failed that had set it.
+    if (response === undefined && this.#request.earlyResponse !== undefined) return;
     const failing = this.#failing;
-    // Not before `#answered` is there to be read.
+    // Not before `#answered` is there to be read, and Middy has noted the error of such a hook.
     const ended = Promise.resolve().then(async () => {
-      if (!failing) return this.#done(response);
+      if (!failing) return this.#failing ? undefined : this.#done(response);
       await this.#failed(this.#values.error);
       return response;
     });
-    ended.catch(() => {}); // Middy reads it, unless it ends in the error all the same.
     // In an error's hooks no response means that the error stands, and what is thrown is not awaited.
     if (response !== undefined || !failing) this.#answered = ended;
+    // Middy reads it, too, if it ends in an error.
+    ended.then((answer) => this.#settled(ended, answer)).catch(() => {});
+  }
+
+  /** From now on the response is what it is for whoever reads it. */
+  #settled(ended, answer) {
+    if (this.#answered !== ended) return;
+    this.#answered = undefined;
+    this.#values.response = answer;
+    if (watches.get(this.#request) !== this) this.#leave('response');
   }
 
   /** The innermost first. All are given back, though one of them was lost. */
