@@ -9,6 +9,7 @@ mod run;
 mod run_ends;
 mod run_group;
 mod run_hung;
+mod run_terminal;
 mod table;
 mod wrong;
 

@@ -1,10 +1,12 @@
 //! The command that runs under the lock: its process, and the signals for it.
 
+use super::signals::asks_for_an_end;
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, Signal, getpid, getppid, kill_process, kill_process_group, set_parent_process_death_signal,
+    Pid, Signal, getpgrp, getpid, getppid, kill_process, kill_process_group, set_parent_process_death_signal,
     test_kill_process_group,
 };
+use rustix::termios::tcgetpgrp;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
 use std::os::unix::process::ExitStatusExt;
@@ -13,8 +15,10 @@ use std::time::Duration;
 use tokio::process::{Child, Command};
 use tokio::time::sleep;
 
-/// How often the group is looked at once its leader has ended: nothing tells of the others' end.
+/// The pauses between looks at the group once its leader has ended, for nothing tells of the others' end: each reads all of
+/// /proc, so they grow.
 const LOOK: Duration = Duration::from_millis(20);
+const LONGEST_LOOK: Duration = Duration::from_millis(200);
 
 /// A running command.
 pub(super) struct Job {
@@ -28,7 +32,7 @@ pub(super) struct Job {
 impl Job {
     /// Starts `command` with these variables beside our own, or without them.
     pub(super) fn start(command: &[OsString], variables: &[(&str, Option<&str>)]) -> io::Result<Self> {
-        let leads_group = !io::stdin().is_terminal();
+        let leads_group = !io::stdin().is_terminal() && !has_terminal();
         let (program, arguments) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         let mut command = Command::new(program);
         command.args(arguments).kill_on_drop(true);
@@ -56,8 +60,10 @@ impl Job {
     pub(super) async fn gone(&mut self) {
         // That it cannot be waited for is told by who asks for its status.
         let _ = self.ended().await;
+        let mut pause = LOOK;
         while self.has_left_others() {
-            sleep(LOOK).await;
+            sleep(pause).await;
+            pause = (2 * pause).min(LONGEST_LOOK);
         }
     }
 
@@ -76,6 +82,14 @@ impl Job {
     }
 
     pub(super) fn signal(&self, signal: Signal) {
+        self.send(signal);
+        if asks_for_an_end(signal) {
+            // Where it is stopped, it hears of that once it goes on.
+            self.send(Signal::CONT);
+        }
+    }
+
+    fn send(&self, signal: Signal) {
         // Its number stays its own until it has been waited for, its group's for as long as anything is in that. That both have
         // ended already is no fault.
         let _ = match self.leads_group {
@@ -83,6 +97,12 @@ impl Job {
             false => kill_process(self.pid, signal),
         };
     }
+}
+
+/// Has our process group a terminal's keys, wherever its input comes from?
+fn has_terminal() -> bool {
+    let terminal = std::fs::File::open("/dev/tty");
+    terminal.is_ok_and(|terminal| tcgetpgrp(&terminal) == Ok(getpgrp()))
 }
 
 /// Has everything in the group ended, though nobody has waited for it? In a container often nobody ever does.
