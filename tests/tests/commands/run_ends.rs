@@ -1,11 +1,13 @@
 //! `run`: signals, losses and deaths.
 
-use crate::run::{made, run, scratch, start};
+use crate::run::{made, run, scratch, start, stopped};
 use crate::{finish, signal};
 use rustix::process::Signal;
+use std::process::Stdio;
 use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
 use testkit::dynamo::{Dynamo, Fault, Operation, Recorded, row};
+use testkit::programs::built;
 use testkit::sidecar::Sidecar;
 use tokio::process::Child;
 use tokio::time::{Instant, sleep};
@@ -59,23 +61,52 @@ async fn a_command_that_a_signal_ends_is_told_as_a_shell_does() {
 }
 
 #[tokio::test]
+async fn a_command_that_is_stopped_goes_on_to_hear_the_signal() {
+    let dynamo = Dynamo::start().await;
+    let script = "trap 'exit 3' TERM; echo $$ > pid; touch begun; kill -STOP $$; while :; do sleep 0.01; done";
+    let (child, home) = begun(&dynamo, &[], script).await;
+    stopped(&std::fs::read_to_string(home.path().join("pid")).expect("it has told its number")).await;
+    signal(&child, Signal::TERM);
+    assert_eq!(finish(child).await.code, Some(3));
+    assert_eq!(dynamo.item("k"), None);
+}
+
+/// Then the kernel forgets children as they end, with their codes.
+#[tokio::test]
+async fn the_commands_code_is_kept_where_whoever_started_run_ignores_the_end_of_children() {
+    let dynamo = Dynamo::start().await;
+    // A shell catches that signal itself.
+    let mut command = tokio::process::Command::new("env");
+    command
+        .arg("--ignore-signal=CHLD")
+        .arg(built("leasekeeper"))
+        .args(["run", "--key", "k", "--", "sh", "-c", "exit 5"]);
+    command
+        .env_clear()
+        .envs(dynamo.env_as("run"))
+        .env("PATH", "/usr/bin:/bin")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    let ended = finish(start(command)).await;
+    assert_eq!((ended.code, ended.err.as_str()), (Some(5), ""), "{ended:?}");
+    assert_eq!(dynamo.item("k"), None);
+}
+
+#[tokio::test]
 async fn a_signal_that_is_ignored_from_outside_stays_ignored() {
     let dynamo = Dynamo::start().await;
     let home = scratch();
     let mut command = tokio::process::Command::new("/bin/sh");
-    let program = testkit::programs::built("leasekeeper");
+    let program = built("leasekeeper");
     let script = format!(
         "trap '' HUP; exec {} run --key k -- sh -c '{}'",
         program.display(),
         "touch begun; while [ ! -e end ]; do sleep 0.01; done; exit 5"
     );
     command.args(["-c", &script]).env_clear().envs(dynamo.env_as("run")).env("PATH", "/usr/bin:/bin");
-    let child = command
-        .current_dir(home.path())
-        .stdin(std::process::Stdio::null())
-        .kill_on_drop(true)
-        .spawn()
-        .expect("a shell");
+    let child = command.current_dir(home.path()).stdin(Stdio::null()).kill_on_drop(true).spawn().expect("a shell");
     made(&home.path().join("begun")).await;
     signal(&child, Signal::HUP);
     // Were it handed on, it would end the command.

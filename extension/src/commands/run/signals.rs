@@ -22,6 +22,8 @@ pub(super) struct Signals(mpsc::UnboundedReceiver<Signal>);
 impl Signals {
     /// Must be called inside the runtime. What whoever started us chose to ignore, as `nohup` does, stays ignored.
     pub(super) fn listen() -> io::Result<Self> {
+        // But for this one, which is not ignored from here on: else the kernel would not keep the command's exit code for us.
+        let _ = signal(SignalKind::child())?;
         let (got, signals) = mpsc::unbounded_channel();
         for handed_on in HANDED_ON {
             let kind = SignalKind::from_raw(handed_on.as_raw());
