@@ -15,6 +15,7 @@ use crate::settings::{self, Settings, StoreKind};
 use job::Job;
 use leasekeeper_wire::{Acquire, Failure, Granted};
 use lock::{Lock, Released, SILENT, Told};
+use rustix::process::Signal;
 use signals::Signals;
 use std::io;
 use std::path::PathBuf;
@@ -34,13 +35,16 @@ const AFTER_KILL: Duration = Duration::from_secs(1);
 pub(super) async fn perform(run: &Run, common: &Common) -> Result<ExitCode, Problem> {
     let mut signals = Signals::listen()
         .map_err(|error| Problem::new(Kind::Fault, format!("signals cannot be listened to: {error}")))?;
-    let (mut lock, _log) = lock_of(run, common).await?;
+    let (mut lock, _log) = tokio::select! {
+        lock = lock_of(run, common) => lock?,
+        signal = signals.next_end() => return Ok(ended_by(signal)),
+    };
     let acquire = Acquire { key: run.key.clone(), wait_ms: run.wait_ms, lease_ms: run.lease_ms, ..Acquire::default() };
     let granted = tokio::select! {
         granted = lock.acquire(acquire) => granted,
         signal = signals.next_end() => {
             leave(lock, &mut signals).await;
-            return Ok(ExitCode::from(u8::try_from(128 + signal.as_raw()).unwrap_or(u8::MAX)));
+            return Ok(ended_by(signal));
         }
     };
     let granted = match granted {
@@ -54,6 +58,11 @@ pub(super) async fn perform(run: &Run, common: &Common) -> Result<ExitCode, Prob
     let asked_to_end = signals.pass_over().await || asked_to_end;
     let released = give_back(lock, &mut signals, asked_to_end).await;
     outcome(run, ended, released)
+}
+
+/// As a shell would tell it.
+fn ended_by(signal: Signal) -> ExitCode {
+    ExitCode::from(u8::try_from(128 + signal.as_raw()).unwrap_or(u8::MAX))
 }
 
 /// How the command's run ended.
@@ -98,7 +107,7 @@ async fn under_lock(run: &Run, granted: &Granted, lock: &mut Lock, signals: &mut
         }
     };
     note(&format!("the lock {} is lost ({why}): the command is being stopped", printable(&run.key)));
-    job.signal(rustix::process::Signal::TERM);
+    job.signal(Signal::TERM);
     // Whatever it still exits with: it ran without its lock.
     see_off(&mut job, signals, kill_after).await;
     (Ended::Stopped(why), asked_to_end)
@@ -131,7 +140,7 @@ async fn see_off(job: &mut Job, signals: &mut Signals, kill_after: Duration) {
                 if std::mem::replace(&mut killed, true) {
                     return note("some of what the command started cannot be killed, and may work on");
                 }
-                job.signal(rustix::process::Signal::KILL);
+                job.signal(Signal::KILL);
                 patience.set(sleep(AFTER_KILL));
             }
         }
