@@ -5,7 +5,7 @@ use crate::{Ended, finish, signal};
 use rustix::process::Signal;
 use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
-use testkit::dynamo::{Dynamo, Operation, Recorded};
+use testkit::dynamo::{Dynamo, Fault, Operation, Recorded};
 use testkit::sidecar::Sidecar;
 use tokio::process::Child;
 use tokio::time::{Instant, sleep};
@@ -58,6 +58,50 @@ async fn the_command_is_stopped_before_anybody_else_can_have_its_lock() {
 }
 
 #[tokio::test]
+async fn where_no_renewal_gets_through_the_sidecar_that_says_so_is_not_blamed() {
+    let dynamo = Dynamo::start().await;
+    let sidecar = Sidecar::start(&dynamo, "sidecar", &[]).await;
+    let (child, _home) = begun(&dynamo, &sidecar).await;
+    dynamo.fail(Operation::Any, Fault::Unavailable).always();
+    let ended = finish(child).await;
+    assert_eq!(ended.code, Some(76), "{ended:?}");
+    assert!(ended.err.contains("the lock k is lost (expired): the command is being stopped"), "{ended:?}");
+    assert!(!ended.err.contains("does not answer"), "{ended:?}");
+}
+
+#[tokio::test]
+async fn stops_of_our_own_put_the_loss_off_once() {
+    let dynamo = Dynamo::start().await;
+    let sidecar = Sidecar::start(&dynamo, "sidecar", &[]).await;
+    let (child, home) = begun(&dynamo, &sidecar).await;
+    sidecar.signal(Signal::STOP);
+    for _ in 0..4 {
+        signal(&child, Signal::STOP);
+        sleep(Duration::from_millis(1_100)).await;
+        signal(&child, Signal::CONT);
+        // Shorter than an answer is waited for.
+        sleep(Duration::from_millis(100)).await;
+    }
+    assert!(home.path().join("told").exists(), "it works on");
+    assert_eq!(finish(child).await.code, Some(76));
+}
+
+#[tokio::test]
+async fn a_command_that_ended_after_its_lock_was_over_is_no_success_where_nobody_says_otherwise() {
+    let dynamo = Dynamo::start().await;
+    let sidecar = Sidecar::start(&dynamo, "sidecar", &[]).await;
+    let (child, home) = begun(&dynamo, &sidecar).await;
+    sidecar.signal(Signal::STOP);
+    signal(&child, Signal::STOP);
+    sleep(LEASE).await;
+    std::fs::write(home.path().join("end"), "").expect("a file");
+    sleep(Duration::from_millis(100)).await;
+    signal(&child, Signal::CONT);
+    let ended = finish(child).await;
+    assert_eq!(ended.code, Some(76), "{ended:?}");
+}
+
+#[tokio::test]
 async fn a_lock_that_the_sidecar_renews_is_good_for_as_long_as_it_does_also_where_run_was_stopped_meanwhile() {
     let dynamo = Dynamo::start().await;
     let sidecar = Sidecar::start(&dynamo, "sidecar", &[]).await;
@@ -95,6 +139,14 @@ async fn a_wait_for_the_lock_ends_where_no_answer_to_anything_comes() {
     command.env("LEASEKEEPER_SOCKET", sidecar.socket());
     let ended = finish(start(command)).await;
     ended.assert_failed(69, &["the sidecar does not answer", "is its process stopped?", "lock.sock"]);
+    // A signal ends that wait too.
+    let mut command = run(&dynamo, &["--sidecar"], "echo ran");
+    command.env("LEASEKEEPER_SOCKET", sidecar.socket());
+    let child = start(command);
+    sleep(Duration::from_millis(500)).await;
+    signal(&child, Signal::TERM);
+    let ended = finish(child).await;
+    assert_eq!((ended.code, ended.out.as_str()), (Some(128 + 15), ""), "{ended:?}");
 }
 
 #[tokio::test]
@@ -129,7 +181,7 @@ async fn what_a_sidecar_refuses_is_not_blamed_on_what_is_ours() {
     let wrong = Sidecar::start(&dynamo, "sidecar", &[("LEASEKEEPER_LEASE_MS", "5")]).await;
     assert_its_own(&through(&wrong).await, 78, "LEASEKEEPER_LEASE_MS is \"5\"");
     let denied = Sidecar::start(&dynamo, "sidecar", &[]).await;
-    dynamo.fail(Operation::PutItem, testkit::dynamo::Fault::AccessDenied).always();
+    dynamo.fail(Operation::PutItem, Fault::AccessDenied).always();
     assert_its_own(&through(&denied).await, 77, "AccessDeniedException");
 }
 

@@ -152,7 +152,8 @@ impl Lock {
                 () = sleep(pause.unwrap_or(Duration::MAX)), if pause.is_some() => {
                     match self.validity.as_mut().map(Validity::step) {
                         Some(Step::Ask) => self.check(),
-                        Some(Step::Over) => Some(Told::Silent),
+                        Some(Step::Over) => Some(Told::Lost(LostReason::Expired)),
+                        Some(Step::Silent) => Some(Told::Silent),
                         Some(Step::Wait) | None => None,
                     }
                 }
@@ -205,7 +206,7 @@ impl Lock {
     pub(super) async fn release(&mut self) -> Released {
         let Some(lease) = self.lease.take() else { return Released::Confirmed };
         let mut validity = self.validity.take();
-        let silent = validity.as_mut().is_some_and(|validity| validity.step() == Step::Over);
+        let silent = validity.as_mut().is_some_and(|validity| matches!(validity.step(), Step::Over | Step::Silent));
         let over = validity.is_some_and(|validity| validity.is_over());
         let patience = if silent { RELEASE_IN_SILENCE } else { RELEASE };
         let no_answer = match timeout(patience, self.ask(Op::Release { lease })).await {

@@ -17,8 +17,10 @@ pub(super) enum Step {
     Wait,
     /// Ask the sidecar for how long the lock is good.
     Ask,
-    /// It has not said so in time: the lock counts as lost.
+    /// It has not said in time that it is good for longer: the lock counts as lost.
     Over,
+    /// So it does where the sidecar has left a check without an answer.
+    Silent,
 }
 
 /// Counts from before each request was sent, by whichever clock has moved most since the last look.
@@ -34,7 +36,9 @@ pub(super) struct Validity {
     asked: Option<(u64, Micros)>,
     /// After a stop of our own it is not over before this.
     heard_by: Micros,
-    /// How long an answer may take after such a stop.
+    /// It was put off for the check that waits, or is due: a second stop does not do so again.
+    put_off: bool,
+    /// How long an answer may take.
     patience: Micros,
 }
 
@@ -45,7 +49,7 @@ impl Validity {
     }
 
     fn at(now: Now) -> Self {
-        Self { last: now, elapsed: 0, until: 0, ask: 0, asked: None, heard_by: 0, patience: 0 }
+        Self { last: now, elapsed: 0, until: 0, ask: 0, asked: None, heard_by: 0, put_off: false, patience: 0 }
     }
 
     /// The lock is had. It was not granted earlier than `waited_ms` after it was asked for.
@@ -73,6 +77,7 @@ impl Validity {
     /// A check was answered.
     pub(super) fn checked(&mut self, id: u64, checked: &Checked) {
         if let Some((_, sent)) = self.asked.take_if(|(asked, _)| *asked == id) {
+            self.put_off = false;
             self.good(sent, checked.valid_ms);
         }
     }
@@ -91,7 +96,10 @@ impl Validity {
 
     fn now(&self) -> Step {
         if self.elapsed >= self.until.max(self.heard_by) {
-            Step::Over
+            match self.asked {
+                Some((_, sent)) if self.elapsed - sent >= self.patience => Step::Silent,
+                _ => Step::Over,
+            }
         } else if self.elapsed >= self.ask && !self.is_asked() {
             Step::Ask
         } else {
@@ -111,8 +119,9 @@ impl Validity {
         let passed = moved(|now| now.boot).max(moved(|now| now.mono)).max(moved(|now| now.wall));
         self.last = now;
         self.elapsed = self.elapsed.saturating_add(passed);
-        if passed > STOPPED {
+        if passed > STOPPED && !self.put_off {
             self.heard_by = self.elapsed + self.patience;
+            self.put_off = self.is_asked() || self.elapsed >= self.ask;
         }
     }
 }
@@ -147,7 +156,7 @@ mod tests {
             assert_eq!(step_at(&mut validity, ms), step, "{ms}");
         }
         validity.asked = Some((7, validity.elapsed));
-        for (ms, step) in [(2_699, Step::Wait), (2_700, Step::Over)] {
+        for (ms, step) in [(2_699, Step::Wait), (2_700, Step::Silent)] {
             assert_eq!(step_at(&mut validity, ms), step, "{ms}");
         }
     }
@@ -188,7 +197,31 @@ mod tests {
         assert_eq!(step_at(&mut validity, 9_000), Step::Ask);
         validity.asked = Some((7, validity.elapsed));
         assert_eq!(step_at(&mut validity, 9_499), Step::Wait);
-        assert_eq!(step_at(&mut validity, 9_500), Step::Over);
+        assert_eq!(step_at(&mut validity, 9_500), Step::Silent);
+    }
+
+    #[test]
+    fn a_second_stop_of_our_own_puts_nothing_off_until_a_check_was_answered() {
+        let mut validity = granted();
+        assert_eq!(step_at(&mut validity, 9_000), Step::Ask);
+        validity.asked = Some((7, validity.elapsed));
+        validity.checked(7, &Checked { valid_ms: 2_700 });
+        assert_eq!(step_at(&mut validity, 9_950), Step::Wait);
+        assert_eq!(step_at(&mut validity, 10_900), Step::Ask);
+        validity.asked = Some((8, validity.elapsed));
+        assert_eq!(step_at(&mut validity, 13_000), Step::Wait);
+        assert_eq!(step_at(&mut validity, 14_100), Step::Silent);
+    }
+
+    #[test]
+    fn a_sidecar_that_has_just_been_asked_is_not_blamed() {
+        let mut validity = granted();
+        assert_eq!(step_at(&mut validity, 1_800), Step::Ask);
+        validity.asked = Some((7, validity.elapsed));
+        validity.checked(7, &Checked { valid_ms: 900 });
+        assert_eq!(step_at(&mut validity, 2_400), Step::Ask);
+        validity.asked = Some((8, validity.elapsed));
+        assert_eq!(step_at(&mut validity, 2_700), Step::Over);
     }
 
     #[test]
