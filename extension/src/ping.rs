@@ -1,6 +1,6 @@
 //! `ping`: does a sidecar answer on the lock socket? For a container's health check, so every build can.
 
-use leasekeeper_extension::settings;
+use leasekeeper_extension::{clock, settings};
 use leasekeeper_wire::{Code, MAX_LINE, Op, Request, ServerLine};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
@@ -67,6 +67,7 @@ fn health(answer: io::Result<ServerLine>) -> Option<(u8, String)> {
 }
 
 fn ask(socket: &Path) -> io::Result<ServerLine> {
+    let by = since_boot() + WITHIN;
     // A queue of connections that is full is an error then, and not a wait without end.
     let connection = rustix::net::socket_with(
         AddressFamily::UNIX,
@@ -77,15 +78,35 @@ fn ask(socket: &Path) -> io::Result<ServerLine> {
     rustix::net::connect(&connection, &SocketAddrUnix::new(socket)?)?;
     let mut stream = UnixStream::from(connection);
     stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(WITHIN))?;
     stream.set_write_timeout(Some(WITHIN))?;
     // Whoever refuses may have closed its side already, and what it said can still be read.
     let sent = stream.write_all(Request { id: 1, op: Op::Hello }.encode().as_bytes());
     let mut line = Vec::new();
-    let read = BufReader::new(stream).take(MAX_LINE as u64).read_until(b'\n', &mut line);
+    let read = BufReader::new(InTime { stream, by }).take(MAX_LINE as u64).read_until(b'\n', &mut line);
     if line.is_empty() {
         sent?;
-        read?;
     }
+    read?;
     Ok(ServerLine::decode(&line)?)
+}
+
+fn since_boot() -> Duration {
+    Duration::from_micros(clock::now().boot)
+}
+
+/// All of an answer has to come by then, however many reads it takes.
+struct InTime {
+    stream: UnixStream,
+    by: Duration,
+}
+
+impl Read for InTime {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = self.by.saturating_sub(since_boot());
+        if left.is_zero() {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        self.stream.read(buffer)
+    }
 }

@@ -5,9 +5,11 @@ mod common;
 use common::process::Extension;
 use common::require_root;
 use rustix::process::Signal;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output};
+use std::time::Duration;
 
 /// Its exit code and what it says.
 fn ping(extension: &Extension) -> (Option<i32>, String) {
@@ -96,4 +98,27 @@ async fn a_sidecar_that_has_stopped_is_not_well_however_many_have_asked_it_befor
     assert_eq!(code, Some(69), "{said}");
     assert!(said.contains("is its process stopped?"), "{said}");
     extension.signal(Signal::CONT);
+}
+
+#[test]
+fn an_answer_that_comes_in_drops_is_not_waited_for() {
+    let home = tempfile::tempdir().unwrap();
+    let socket = home.path().join("lock.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let dripping = std::thread::spawn(move || {
+        let mut stream = listener.accept().unwrap().0;
+        let mut one_more = || {
+            std::thread::sleep(Duration::from_millis(100));
+            stream.write_all(b" ").is_ok()
+        };
+        // Until the other side has had enough.
+        (0..60).take_while(|_| one_more()).count()
+    });
+    let mut command = Command::new(env!("CARGO_BIN_EXE_leasekeeper"));
+    let output = command.arg("ping").env_clear().env("LEASEKEEPER_SOCKET", &socket).output().unwrap();
+    let drops = dripping.join().unwrap();
+    assert!(drops < 40, "a tenth of a second each: {drops}");
+    assert_eq!(output.status.code(), Some(69));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("no sidecar answers in time"), "{said}");
 }
