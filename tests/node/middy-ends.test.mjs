@@ -2,9 +2,9 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { lock as plainLock } from 'leasekeeper';
+import { currentLease, lock as plainLock, ProtocolError } from 'leasekeeper';
 import { lock } from 'leasekeeper/middy';
-import { context } from './helpers.mjs';
+import { context, soon, startScript, until } from './helpers.mjs';
 import { isFree, isHeld, major, middy, real } from './middy.mjs';
 
 const K = { key: 'k' };
@@ -153,4 +153,57 @@ test('a plugin’s requestEnd sees the early answer itself', { skip: major < 6 &
     assert.equal(await handler({}, context()), answered);
     assert.equal(seen.pop(), answered);
   }
+});
+
+for (const [what, plugin, outcome] of [
+  ['an error', {}, { status: 'rejected', reason: { name: 'TimeoutError' } }],
+  ['an answer', { timeoutEarlyResponse: () => 'too late' }, { status: 'fulfilled', value: 'too late' }],
+]) {
+  test(`work that Middy’s own end outruns is told by its lease’s signal: ${what}`, async () => {
+    await real();
+    const seen = {};
+    const handler = middy({ timeoutEarlyInMillis: 1_200, ...plugin })
+      .use(lock(K))
+      .handler(async () => {
+        const lease = currentLease();
+        seen.lease = lease;
+        seen.aborted = new Promise((resolve) => lease.signal.addEventListener('abort', resolve));
+        await seen.aborted;
+        seen.reason = lease.signal.reason;
+        seen.isLost = lease.isLost;
+        seen.remaining = lease.remaining();
+        seen.check = await thrownBy(lease.check());
+      });
+    const [ended] = await Promise.allSettled([handler({}, context(1_300))]);
+    assert.deepEqual([ended.status, ended.value, ended.reason?.name], [outcome.status, outcome.value, outcome.reason?.name]);
+    await isFree();
+    await soon(seen.aborted);
+    await until('the work has seen it', () => seen.check);
+    assert.ok(seen.reason instanceof ProtocolError);
+    assert.match(seen.reason.message, /given back/);
+    assert.deepEqual([seen.isLost, seen.remaining, seen.check.code], [false, 0, 'protocol']);
+  });
+}
+
+test('a signal that is asked for once the lock is back is aborted, and a loss stays a loss', async () => {
+  await real();
+  let lease;
+  const handler = middy()
+    .use(lock(K))
+    .handler(async () => {
+      lease = currentLease();
+    });
+  await handler({}, context());
+  assert.ok(lease.signal.aborted && lease.signal.reason instanceof ProtocolError);
+  const extension = await startScript();
+  const losing = middy()
+    .use(lock(K))
+    .handler(async () => {
+      lease = currentLease();
+      assert.equal(lease.signal.aborted, false);
+      // Without a turn of the loop that would have seen it.
+      extension.say({ event: 'lost', lease: 7, reason: 'stolen' });
+    });
+  await assert.rejects(losing({}, context()), { code: 'lost' });
+  assert.equal(lease.signal.reason.reason, 'stolen');
 });

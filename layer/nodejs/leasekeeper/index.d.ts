@@ -200,7 +200,10 @@ export declare class Lease implements AsyncDisposable {
   readonly isLost: boolean;
   /** Resolves when the lease is lost, and never if it is given back. It never rejects, and keeps no process alive. */
   readonly lost: Promise<LostReason>;
-  /** Aborted when the lease is lost, with a `LostError` as its reason. */
+  /**
+   * Aborted when the lease is lost, with a `LostError` as its reason. A lock of the Middy middleware goes back though work may
+   * still run: then it is aborted with a `ProtocolError`.
+   */
   readonly signal: AbortSignal;
   /** The lease's figures up to now; once it is over, the last that were told. */
   metrics(): Promise<Metrics>;
@@ -249,7 +252,7 @@ export declare function locked<Handler extends (...args: any[]) => PromiseLike<u
   handler: Handler,
 ): (...args: Parameters<Handler>) => Promise<Awaited<ReturnType<Handler>>>;
 
-/** The lease of the innermost `locked` or `withLock` around the caller; `ProtocolError` where there is none. */
+/** The lease of the innermost `locked`, `withLock` or Middy lock around the caller; `ProtocolError` where there is none. */
 export declare function currentLease(): Lease;
 
 /**

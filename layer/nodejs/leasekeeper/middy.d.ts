@@ -18,7 +18,9 @@ export interface LockMiddleware<Event> {
 
 /**
  * A Middy middleware: what Middy runs after it runs under a lock, which is given back before the response, in reverse order of
- * several. `currentLease()` is the lease. Use it last, next to the handler, unless other middlewares have to run under the lock.
+ * several. The lease's `signal` is aborted then: Middy's early time-out does not wait for the handler. `currentLease()` is the
+ * lease in the handler, in what it calls, and in the hooks after it. Use it last, next to the handler, unless other middlewares
+ * have to run under the lock.
  */
 export declare function lock<Event = unknown, Context = LambdaContext>(
   options: LockMiddlewareOptions<Event, Context>,

@@ -1,7 +1,7 @@
 'use strict';
 // A held lock: gives it back, and tells how it stands.
 
-const { fromHere } = require('./errors.js');
+const { fromHere, lockError } = require('./errors.js');
 
 /** Whoever does not await an outcome has not asked for it: its failure must not end the process. */
 function quiet(promise) {
@@ -16,6 +16,7 @@ class Lease {
   #releasing;
   #lost;
   #controller;
+  #over = false;
   #strict;
 
   constructor(connection, key, grant, strict) {
@@ -79,8 +80,16 @@ class Lease {
       void this.lost;
       this.#controller = new AbortController();
       this.#whenLost(() => this.#controller.abort(this.#connection.lostError()));
+      if (this.#over) this.stopWork();
     }
     return this.#controller.signal;
+  }
+
+  /** For work that can outlast its lock, which goes back now: tells it by the signal, unless a loss has done so. */
+  stopWork() {
+    this.#over = true;
+    if (!this.#controller || this.isLost) return;
+    this.#controller.abort(lockError('protocol', 'the lock was given back, and this work goes on without it'));
   }
 
   /** At once if it is lost already; never if it is given back. */

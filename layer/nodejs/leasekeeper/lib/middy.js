@@ -64,9 +64,7 @@ class Hold {
 
   /** Gives the lock back after work that has succeeded. Rejects if the lock was lost. */
   giveBack() {
-    this.#watched.remove(this);
-    this.#back ??= this.lease.handBack();
-    return this.#back;
+    return this.#end(() => this.lease.handBack());
   }
 
   /** The work has come to a response. One whose body is a stream is work that goes on: the stream gives the lock back. */
@@ -103,15 +101,21 @@ class Hold {
 
   /** Gives the lock back after work that has failed. The error stays what it was. */
   async failed(error) {
-    this.#watched.remove(this);
-    if (this.#back) {
-      await settled(this.#back);
-      return;
-    }
-    this.#back = this.lease.release();
+    const already = this.#back !== undefined;
+    const back = this.#end(() => this.lease.release());
     this.#body?.destroy();
-    const { error: cleanUp } = await settled(this.#back);
-    if (cleanUp) attach(error, cleanUp);
+    const { error: cleanUp } = await settled(back);
+    if (cleanUp && !already) attach(error, cleanUp);
+  }
+
+  /** Once. Middy's own end before the deadline does not wait for the handler, and no hook can tell: it may still run. */
+  #end(release) {
+    this.#watched.remove(this);
+    if (!this.#back) {
+      this.#back = release();
+      this.lease.stopWork();
+    }
+    return this.#back;
   }
 }
 
