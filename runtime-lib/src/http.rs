@@ -97,6 +97,10 @@ impl LockError {
 /// }
 /// ```
 ///
+/// It answers for the layer next below it. Of several locks each needs its own, or a lock that is busy further in fails the
+/// invocation: `.map_result(http_answers).layer(outer).map_result(http_answers).layer(inner)`. The outer lock is given back
+/// before the inner one's answer is sent.
+///
 /// # Errors
 /// Those that have no answer, and the service's own.
 pub fn http_answers<E>(served: Result<WholeResponse, HandlerError<E>>) -> Result<WholeResponse, HandlerError<E>> {

@@ -8,7 +8,7 @@ use http_body_util::{BodyExt, StreamBody};
 use lambda_http::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use lambda_http::http::{HeaderMap, Request, Response, StatusCode};
 use lambda_http::{Body, Error, IntoResponse, RequestExt, service_fn};
-use leasekeeper::{Code, Lease, LockError, Locks, LostReason, OnLost, http_answers, key, path_key};
+use leasekeeper::{Code, HandlerError, Lease, LockError, Locks, LostReason, OnLost, http_answers, key, path_key};
 use leasekeeper_wire::{Failure, Metrics, Released};
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -174,6 +174,38 @@ async fn who_gets_no_lock_is_answered_if_that_is_asked_for() {
 }
 
 #[tokio::test]
+async fn of_two_layers_each_has_its_answers_above_it() {
+    let fake = Fake::start();
+    let locks = fake.locks();
+    let (outer, inner) =
+        (locks.layer(|_: &lambda_http::Request| key!("outer")), locks.layer(|_: &lambda_http::Request| key!("inner")));
+    let answers_of = || ServiceBuilder::new().map_result(http_answers);
+    let first_only = answers_of().layer(outer.clone()).layer(inner.clone()).service_fn(done);
+    let both = answers_of().layer(outer.clone()).map_result(http_answers).layer(inner.clone()).service_fn(done);
+    let busy_inside = async || {
+        let mut first = fake.grant().await;
+        let mut second = fake.accept().await;
+        let (id, acquire) = second.acquire().await;
+        assert_eq!(acquire.key, "inner");
+        second.error(id, Failure::new(Code::Busy, "")).await;
+        let id = first.release().await;
+        first.ok(id, &Released { metrics: Metrics::default() }).await;
+    };
+    let (served, ()) = tokio::join!(first_only.oneshot(request("7", HOUR)), busy_inside());
+    assert!(matches!(served, Err(HandlerError::Handler(HandlerError::Lock(LockError::Busy { .. })))));
+    let (served, ()) = tokio::join!(both.clone().oneshot(request("7", HOUR)), busy_inside());
+    assert_eq!(served.expect("an answer").0.status(), StatusCode::CONFLICT);
+    let busy_outside = async {
+        let mut peer = fake.accept().await;
+        let (id, acquire) = peer.acquire().await;
+        assert_eq!(acquire.key, "outer");
+        peer.error(id, Failure::new(Code::Busy, "")).await;
+    };
+    let (served, ()) = tokio::join!(both.oneshot(request("7", HOUR)), busy_outside);
+    assert_eq!(served.expect("an answer").0.status(), StatusCode::CONFLICT);
+}
+
+#[tokio::test]
 async fn a_streamed_body_holds_its_lock_to_its_end_and_leaves_its_trailers_out() {
     let fake = Fake::start();
     let (mut body, frames, mut peer) = open(&fake, OnLost::Cancel).await;
@@ -232,6 +264,8 @@ async fn the_runtime_takes_every_stack(locks: Locks) -> Result<(), Error> {
     let answering = ServiceBuilder::new().map_result(http_answers).layer(lock.clone()).service(service_fn(done));
     lambda_http::run(answering.clone()).await?;
     lambda_http::run_concurrent(answering).await?;
+    let two = ServiceBuilder::new().map_result(http_answers).layer(lock.clone()).map_result(http_answers);
+    lambda_http::run(two.layer(lock.clone()).service(service_fn(done))).await?;
     lambda_http::run(ServiceBuilder::new().timeout(HOUR).layer(lock.clone()).service(service_fn(done))).await?;
     let stream = async |_: lambda_http::Request| {
         let whole = http_body_util::Full::new(bytes::Bytes::from_static(b"x"));
