@@ -70,7 +70,7 @@ class Hold {
   /** The work has come to a response. One whose body is a stream is work that goes on: the stream gives the lock back. */
   async done(response) {
     const answer = this.keep(response);
-    // No await in between: from now on the response is looked for the stream.
+    // No await in between: whoever looks for the stream from now on must find it in the response.
     if (answer === undefined) await this.giveBack();
     else this.#request.response = answer;
   }
