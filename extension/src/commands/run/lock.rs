@@ -206,14 +206,15 @@ impl Lock {
     pub(super) async fn release(&mut self) -> Released {
         let Some(lease) = self.lease.take() else { return Released::Confirmed };
         let mut validity = self.validity.take();
-        let silent = validity.as_mut().is_some_and(|validity| matches!(validity.step(), Step::Over | Step::Silent));
+        let step = validity.as_mut().map(Validity::step);
         let over = validity.is_some_and(|validity| validity.is_over());
-        let patience = if silent { RELEASE_IN_SILENCE } else { RELEASE };
+        let patience = if matches!(step, Some(Step::Over | Step::Silent)) { RELEASE_IN_SILENCE } else { RELEASE };
         let no_answer = match timeout(patience, self.ask(Op::Release { lease })).await {
             Ok(Ok(Ok(_))) => return Released::Confirmed,
             Ok(Ok(Err(failure))) if failure.code == Code::Lost => return Released::Lost(failure.message),
             Ok(Ok(Err(failure))) => return Released::Unconfirmed(failure.message),
             Ok(Err(failure)) => failure.message,
+            Err(_) if step == Some(Step::Silent) => SILENT.into(),
             Err(_) => "no answer came in time".into(),
         };
         // Nobody says that it was renewed, so our own count stands.
