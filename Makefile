@@ -5,6 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
+export PYTHONDONTWRITEBYTECODE := 1
 MAKEFLAGS += --no-print-directory
 
 VENV := scripts/python-venv
@@ -102,6 +103,10 @@ lint: tools ## Template and shell scripts
 layer-check: build
 	@echo '== layer, staged from the debug build'
 	scripts/build-layer --check "$${CARGO_TARGET_DIR:-target}/debug/leasekeeper"
+
+.PHONY: mutants
+mutants: ## Mutations of the protocol and the messages, and which of them the tests notice (an hour)
+	scripts/mutants
 
 .PHONY: layer
 layer: ## The layer as it is shipped: release build against glibc 2.26, zipped (several minutes)
