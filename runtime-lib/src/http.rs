@@ -15,6 +15,7 @@ use std::fmt;
 use std::future::{Future, ready};
 use std::pin::Pin;
 use std::task::{self, Poll};
+use std::time::Duration;
 
 impl<B> Invocation for Request<B> {
     fn context(&self) -> Option<&Context> {
@@ -61,7 +62,10 @@ impl LockError {
     /// `None` for every other error: it is the function's own.
     pub fn http_answer(&self) -> Option<Response<lambda_http::Body>> {
         let (status, seconds) = match self {
-            Self::Busy { retry_after, .. } => (StatusCode::CONFLICT, retry_after.map(|after| after.as_secs() + 1)),
+            Self::Busy { retry_after, .. } => {
+                let seconds = |after: &Duration| after.as_secs() + u64::from(after.subsec_nanos() > 0);
+                (StatusCode::CONFLICT, retry_after.as_ref().map(seconds))
+            }
             Self::BudgetExhausted {} | Self::Unavailable { .. } => (StatusCode::SERVICE_UNAVAILABLE, Some(1)),
             _ => return None,
         };

@@ -144,7 +144,7 @@ async fn who_gets_no_lock_is_answered_if_that_is_asked_for() {
         let key = |request: &lambda_http::Request| key!("tenant:{tenant}", tenant = request.uri().path());
         ServiceBuilder::new().map_result(http_answers).layer(locks.layer(key)).service(service_fn(done))
     };
-    for (retry_after_ms, seconds) in [(Some(1_700), Some("2")), (None, None)] {
+    for (retry_after_ms, seconds) in [(Some(1_700), Some("2")), (Some(2_000), Some("2")), (None, None)] {
         let (served, ()) = tokio::join!(stack(&fake.locks()).oneshot(request("7", HOUR)), async {
             let mut peer = fake.accept().await;
             let (id, acquire) = peer.acquire().await;
