@@ -169,6 +169,12 @@ fn landed(log: &[Recorded]) -> bool {
     log.iter().all(|request| !request.fault.is_some_and(Fault::commits) || request.stored.is_some())
 }
 
+/// Can what a first fault left be settled without another request that could meet the second? The holder's delete, which
+/// finds the heir's row, wakes the heir's poller about when its retry is due: if the read comes first it shows the row.
+fn may_be_settled_by_a_look(phase: Phase, faults: &[Fault]) -> bool {
+    phase == Phase::HandOver && faults.len() > 1 && faults[0].commits()
+}
+
 /// All fault sequences in one phase.
 async fn transient_faults_disturb_nothing(phase: Phase) {
     let dynamo = Dynamo::start().await;
@@ -176,6 +182,7 @@ async fn transient_faults_disturb_nothing(phase: Phase) {
     let sidecar = Arc::new(Sidecar::start(&dynamo, "holder", &quiet).await);
     let other = Arc::new(Sidecar::start(&dynamo, "other", &quiet).await);
     let sequences: Vec<_> = sequences().into_iter().enumerate().collect();
+    let mut settled_before = 0;
     for batch in sequences.chunks(AT_ONCE) {
         let mut rules = Vec::new();
         let mut holds = JoinSet::new();
@@ -185,22 +192,30 @@ async fn transient_faults_disturb_nothing(phase: Phase) {
             if matches!(phase, Phase::Takeover | Phase::PollAbandoned) {
                 dynamo.put_raw(row(&key, "dead", "v", LEASE_MS / 3));
             }
-            rules.extend(
-                faults.iter().map(|&fault| (key.clone(), dynamo.fail(operation, fault).key(&key).after(before))),
-            );
+            for (place, &fault) in faults.iter().enumerate() {
+                let rule = dynamo.fail(operation, fault).key(&key).after(before);
+                rules.push((key.clone(), rule, place == 0 || !may_be_settled_by_a_look(phase, faults)));
+            }
             holds.spawn(hold(phase, key, sidecar.clone(), other.clone()));
         }
         holds.join_all().await;
         let until = Instant::now() + CLEANUP;
-        for (key, rule) in &rules {
-            while rule.hits() == 0 || !landed(&dynamo.requests_for(key)) || dynamo.item(key).is_some() {
+        for (key, rule, must_be_met) in &rules {
+            while (*must_be_met && rule.hits() == 0) || !landed(&dynamo.requests_for(key)) || dynamo.item(key).is_some()
+            {
                 let hits = rule.hits();
                 assert!(Instant::now() < until, "{key}: row or fault ({hits} met) is left: {:?}", told(&dynamo, key));
                 sleep(ms(10)).await;
             }
             assert_done(&dynamo.requests_for(key), key);
+            settled_before += usize::from(rule.hits() == 0);
         }
     }
+    assert!(
+        settled_before * 10 <= sequences.len(),
+        "{settled_before} of {} second faults were not met",
+        sequences.len()
+    );
     figure("fault-matrix", "holds that met transient faults, none disturbed", format!("{} holds", sequences.len()));
 }
 
