@@ -237,7 +237,12 @@ async fn judge(campaign: &mut Campaign, environments: &[Environment], dynamo: &D
     let unheard =
         unknown + u64::try_from(kills).expect("not that many") + u64::try_from(environments.len()).expect("three");
     let overlaps = overlaps(campaign.beliefs.clone());
-    assert!(overlaps.is_empty(), "two believe at once: {overlaps:#?}");
+    let deeds = |of: &Belief| {
+        let near = |done: &&Done| done.at.abs_diff(of.from) < 3_000_000;
+        campaign.done.iter().filter(near).cloned().collect::<Vec<_>>()
+    };
+    let told: Vec<_> = overlaps.iter().map(|(one, other)| (one, other, deeds(other))).collect();
+    assert!(told.is_empty(), "two believe at once, and what was done to them about then: {told:#?}");
     let counted = count(dynamo, &format!("{key} guarded")).await;
     assert!(
         (guarded..=guarded + unheard).contains(&counted),

@@ -147,8 +147,10 @@ impl Client {
 
     /// Kills it, and reads all that it has told.
     async fn end(&mut self) {
-        self.child.kill().await.expect("a child of ours can be killed");
+        self.child.start_kill().expect("a child of ours can be killed");
+        // It runs no more once the signal is sent; to hear of its end may take longer than the next holder needs.
         let dead = boot_us();
+        self.child.wait().await.expect("a child of ours can be waited for");
         (&mut self.reader).await.expect("reading does not panic");
         self.told.lock().expect("nobody panics with it").close(dead);
     }
