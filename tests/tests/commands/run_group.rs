@@ -12,7 +12,7 @@ use tokio::process::Child;
 use tokio::time::{Instant, sleep};
 
 /// Starts a child that no SIGTERM ends, and leaves at once when it gets one itself.
-const LEADER: &str = r#"sh -c 'trap "" TERM; echo $$ > pid; while :; do sleep 0.01; done' & trap 'touch told; exit 3' TERM; while [ ! -s pid ]; do sleep 0.01; done; touch begun; while :; do sleep 0.01; done"#;
+const LEADER: &str = r#"sh -c 'trap "" TERM; echo $$ > pid; while :; do sleep 0.01; done' & trap 'touch told; exit 3' TERM; while [ ! -s pid ]; do sleep 0.01; done; echo $$ > leader; touch begun; while :; do sleep 0.01; done"#;
 
 async fn begun(dynamo: &Dynamo, options: &[&str], script: &str) -> (Child, TempDir) {
     let home = scratch();
@@ -27,6 +27,16 @@ async fn begun(dynamo: &Dynamo, options: &[&str], script: &str) -> (Child, TempD
 fn works(pid: &Path) -> bool {
     let pid = std::fs::read_to_string(pid).expect("it has told its number");
     state(&pid).is_some_and(|state| state != 'Z')
+}
+
+/// Until `run` has heard of the end of the process whose number is in this file.
+async fn waited_for(pid: &Path) {
+    let pid = std::fs::read_to_string(pid).expect("it has told its number");
+    let until = Instant::now() + Duration::from_secs(10);
+    while state(&pid).is_some() {
+        assert!(Instant::now() < until, "it has not ended");
+        sleep(Duration::from_millis(2)).await;
+    }
 }
 
 #[tokio::test]
@@ -88,7 +98,8 @@ async fn what_outlives_such_a_signal_is_killed_at_once_where_the_sidecar_dies_me
     let child = start(command);
     made(&home.path().join("begun")).await;
     signal(&child, Signal::TERM);
-    made(&home.path().join("told")).await;
+    // Before that the loss finds the command itself, which is asked and has its time.
+    waited_for(&home.path().join("leader")).await;
     sidecar.kill().await;
     let killed = Instant::now();
     let ended = finish(child).await;
