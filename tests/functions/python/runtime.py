@@ -199,9 +199,10 @@ def run(steps, request_id, deadline_ms):
             elif do == "allocate":
                 taken = []
                 while not client.ended():
-                    taken.append(b"x" * 1_000_000)
-                    # Whoever is killed leaves a few megabytes: its end must be heard of before they are taken, too.
-                    time.sleep(0.004)
+                    # Whoever is killed leaves a megabyte or two: its end must be heard of before they are taken, too.
+                    near = len(taken) >= 80
+                    taken.append(b"x" * (50_000 if near else 1_000_000))
+                    time.sleep(0.002 if near else 0)
             elif do == "tmp":
                 root = os.environ["TMPDIR"]
                 answer.append(sorted(os.path.join(at, f) for at, _, files in os.walk(root) for f in files))
