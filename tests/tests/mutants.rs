@@ -3,6 +3,7 @@
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use testkit::programs::repository;
 
 /// `tests/evidence/mutants.json`, which `scripts/mutants` holds against a run.
 #[derive(Deserialize)]
@@ -46,16 +47,12 @@ struct Survivor {
     why: String,
 }
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the package is inside the workspace").to_path_buf()
-}
-
 fn read(file: &Path) -> String {
     std::fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
 }
 
 fn record() -> Record {
-    serde_json::from_str(&read(&root().join("tests/evidence/mutants.json"))).expect("the record's form")
+    serde_json::from_str(&read(&repository("tests/evidence/mutants.json"))).expect("the record's form")
 }
 
 /// What the mutation takes away, as far as its description quotes it.
@@ -70,7 +67,7 @@ fn every_explained_survivor_is_a_mutation_of_code_that_is_there() {
     for survivor in record().survivors {
         let Survivor { file, function, line, mutation, why } = survivor;
         let of = format!("{file}, {function}: {mutation}");
-        let source = read(&root().join(&file));
+        let source = read(&repository(&file));
         let name = function.rsplit("::").next().expect("rsplit gives one part");
         // A closure or an item outside functions has no name of its own.
         let start = source.find(&format!("fn {name}")).unwrap_or_else(|| panic!("{of}: no such function"));
@@ -106,7 +103,7 @@ fn of_the_last_run_at_least_95_of_100_mutations_were_noticed() {
 fn fingerprint() -> String {
     let mut value: u64 = 0xCBF2_9CE4_8422_2325;
     for directory in ["extension/core/src", "runtime-lib/wire/src"] {
-        let entries = std::fs::read_dir(root().join(directory)).expect("a directory of sources");
+        let entries = std::fs::read_dir(repository(directory)).expect("a directory of sources");
         let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
         files.sort();
         for byte in files.iter().flat_map(|file| std::fs::read(file).expect("a source file")) {

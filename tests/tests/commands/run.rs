@@ -24,6 +24,20 @@ pub(crate) fn start(mut command: Command) -> Child {
     command.spawn().expect("the program starts")
 }
 
+/// Starts `script` under the lock, in a directory of its own, and waits until it has made the file `begun`.
+pub(crate) async fn begun(dynamo: &Dynamo, options: &[&str], script: &str) -> (Child, TempDir) {
+    begun_by(run(dynamo, options, script)).await
+}
+
+/// The same with a command line that is ready.
+pub(crate) async fn begun_by(mut command: Command) -> (Child, TempDir) {
+    let home = scratch();
+    command.current_dir(home.path());
+    let child = start(command);
+    made(&home.path().join("begun")).await;
+    (child, home)
+}
+
 /// Waits until the command under the lock has made this file.
 pub(crate) async fn made(path: &Path) {
     let end = Instant::now() + Duration::from_secs(20);

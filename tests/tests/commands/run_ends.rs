@@ -1,26 +1,14 @@
 //! `run`: signals, losses and deaths.
 
-use crate::run::{made, run, scratch, start, stopped};
+use crate::run::{begun, made, run, scratch, start, stopped};
 use crate::{finish, signal};
 use rustix::process::Signal;
 use std::process::Stdio;
 use std::time::{Duration, SystemTime};
-use tempfile::TempDir;
 use testkit::dynamo::{Dynamo, Fault, Operation, Recorded, row};
 use testkit::programs::built;
 use testkit::sidecar::Sidecar;
-use tokio::process::Child;
 use tokio::time::{Instant, sleep};
-
-/// Starts `script` under the lock, in a directory of its own, and waits until it has made the file `begun`.
-async fn begun(dynamo: &Dynamo, options: &[&str], script: &str) -> (Child, TempDir) {
-    let home = scratch();
-    let mut command = run(dynamo, options, script);
-    command.current_dir(home.path());
-    let child = start(command);
-    made(&home.path().join("begun")).await;
-    (child, home)
-}
 
 /// For ever, or until a signal.
 const WORK: &str = "touch begun; while :; do sleep 0.01; done";

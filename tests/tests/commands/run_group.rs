@@ -1,11 +1,10 @@
 //! `run`: what the command started ends before the lock goes to anybody else, and a second signal ends the giving back.
 
-use crate::run::{made, run, scratch, start, state};
+use crate::run::{begun, begun_by, made, run, scratch, start, state};
 use crate::{finish, signal};
 use rustix::process::Signal;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
-use tempfile::TempDir;
 use testkit::dynamo::{Dynamo, Fault, Operation, Recorded, row};
 use testkit::sidecar::Sidecar;
 use tokio::process::Child;
@@ -13,15 +12,6 @@ use tokio::time::{Instant, sleep};
 
 /// Starts a child that no SIGTERM ends, and leaves at once when it gets one itself.
 const LEADER: &str = r#"sh -c 'trap "" TERM; echo $$ > pid; while :; do sleep 0.01; done' & trap 'touch told; exit 3' TERM; while [ ! -s pid ]; do sleep 0.01; done; echo $$ > leader; touch begun; while :; do sleep 0.01; done"#;
-
-async fn begun(dynamo: &Dynamo, options: &[&str], script: &str) -> (Child, TempDir) {
-    let home = scratch();
-    let mut command = run(dynamo, options, script);
-    command.current_dir(home.path());
-    let child = start(command);
-    made(&home.path().join("begun")).await;
-    (child, home)
-}
 
 /// Does the process whose number is in this file still work? One that nobody has waited for yet does not.
 fn works(pid: &Path) -> bool {
@@ -92,11 +82,9 @@ async fn what_outlives_such_a_signal_is_killed_at_once_where_the_lock_is_lost_me
 async fn what_outlives_such_a_signal_is_killed_at_once_where_the_sidecar_dies_meanwhile() {
     let dynamo = Dynamo::start().await;
     let mut sidecar = Sidecar::start(&dynamo, "sidecar", &[]).await;
-    let home = scratch();
     let mut command = run(&dynamo, &["--sidecar", "--kill-after-ms", "20000"], LEADER);
-    command.current_dir(home.path()).env("LEASEKEEPER_SOCKET", sidecar.socket());
-    let child = start(command);
-    made(&home.path().join("begun")).await;
+    command.env("LEASEKEEPER_SOCKET", sidecar.socket());
+    let (child, home) = begun_by(command).await;
     signal(&child, Signal::TERM);
     // Before that the loss finds the command itself, which is asked and has its time.
     waited_for(&home.path().join("leader")).await;

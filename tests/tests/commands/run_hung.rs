@@ -1,6 +1,6 @@
 //! `run --sidecar` beside a sidecar that has stopped: nobody but `run` itself can count how long the lock is good.
 
-use crate::run::{made, run, scratch, start};
+use crate::run::{begun_by, run, start};
 use crate::{Ended, finish, signal};
 use rustix::process::Signal;
 use std::time::{Duration, SystemTime};
@@ -16,12 +16,9 @@ const LEASE: Duration = Duration::from_millis(2_000);
 const WORK: &str = "trap 'touch told; exit' TERM; touch begun; while [ ! -e end ]; do sleep 0.01; done; exit 6";
 
 async fn begun(dynamo: &Dynamo, sidecar: &Sidecar) -> (Child, TempDir) {
-    let home = scratch();
     let mut command = run(dynamo, &["--sidecar", "--lease-ms", "2000"], WORK);
-    command.current_dir(home.path()).env("LEASEKEEPER_SOCKET", sidecar.socket());
-    let child = start(command);
-    made(&home.path().join("begun")).await;
-    (child, home)
+    command.env("LEASEKEEPER_SOCKET", sidecar.socket());
+    begun_by(command).await
 }
 
 async fn renewed(dynamo: &Dynamo, times: usize) {

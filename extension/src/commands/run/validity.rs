@@ -130,18 +130,22 @@ impl Validity {
 mod tests {
     use super::*;
 
-    /// Asked for at 0 and granted at once: a lease of 3 s, good for 2.7 s.
-    fn granted() -> Validity {
-        let granted = Granted {
+    /// A lease of 3 s, good for 2.7 s.
+    fn grant(waited_ms: u64) -> Granted {
+        Granted {
             lease: 1,
             valid_ms: 2_700,
             lease_ms: 3_000,
             owner: String::new(),
             table: String::new(),
             token: None,
-            waited_ms: 0,
-        };
-        Validity::at(Now { boot: 0, mono: 0, wall: 0 }).granted(&granted)
+            waited_ms,
+        }
+    }
+
+    /// Asked for at 0 and granted at once.
+    fn granted() -> Validity {
+        Validity::at(Now { boot: 0, mono: 0, wall: 0 }).granted(&grant(0))
     }
 
     fn step_at(validity: &mut Validity, ms: u64) -> Step {
@@ -175,18 +179,8 @@ mod tests {
 
     #[test]
     fn a_grant_that_was_waited_for_counts_from_the_end_of_the_wait() {
-        let mut granted = Granted {
-            lease: 1,
-            valid_ms: 2_700,
-            lease_ms: 3_000,
-            owner: String::new(),
-            table: String::new(),
-            token: None,
-            waited_ms: 400,
-        };
-        assert_eq!(Validity::start().granted(&granted).until, 3_100_000);
-        granted.waited_ms = 0;
-        assert_eq!(Validity::start().granted(&granted).until, 2_700_000);
+        assert_eq!(Validity::start().granted(&grant(400)).until, 3_100_000);
+        assert_eq!(Validity::start().granted(&grant(0)).until, 2_700_000);
     }
 
     #[test]
